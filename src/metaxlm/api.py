@@ -19,7 +19,7 @@ from metaxlm.pretrain.distributed import choose_device
 from metaxlm.probe.aligners import AlignSettings
 from metaxlm.probe.alignment import align_words
 from metaxlm.probe.corrections import Corrections
-from metaxlm.probe.embedding import EmbedOptions, embed_sentences, embed_texts
+from metaxlm.probe.embedding import MEAN, EmbedOptions, embed_texts
 from metaxlm.probe.pool import LayerChoice, default_layer, parse_layer
 from metaxlm.probe.retrieval import Margin, mine_pairs
 from metaxlm.probe.retrieval_io import find_own_vectors
@@ -43,22 +43,27 @@ def embed(
     model: str | Path | AnyEncoder,
     texts: Sequence[str],
     *,
-    layer: int | str | None = -1,
+    layer: int | str | None = None,
     sif: bool = False,
     center: bool = False,
     remove_components: int = 0,
     device: str = "auto",
 ) -> NDArray[np.float32]:
-    """Return the mean hidden states of one layer as an array [texts, hidden size].
+    """Return sentence vectors as an array [texts, numbers].
 
-    Layer 0 is the embedding output and -1 the last layer. `6..8` is the mean of three layers. None
-    is the layer at two thirds of the depth. `sif` weights tokens by their frequency in the texts,
-    `center` subtracts the mean vector, `remove_components` removes the first principal components;
-    they need the texts of one language in each call.
+    With a layer, they are the means of its hidden states: 0 is the embedding output, -1 the last
+    layer, and `6..8` the mean of three layers. If `layer` is None, a sentence-transformers folder
+    gives its own vectors, and another encoder those of the last layer. `sif` weights tokens by
+    their frequency in the texts, `center` subtracts the mean vector, `remove_components` removes
+    the first principal components; they need the texts of one language in each call.
     """
-    encoder, layers = _open(model, layer)
-    corrections = Corrections(sif, center, remove_components)
-    options: EmbedOptions = {"layers": layers, "corrections": corrections}
+    encoder = _load(model)
+    modules = find_own_vectors(encoder) if layer is None else None
+    options: EmbedOptions = {
+        "layers": _open(encoder, -1 if layer is None else layer)[1],
+        "modules": modules or MEAN,
+        "corrections": Corrections(sif, center, remove_components),
+    }
     vectors = embed_texts(encoder, texts, choose_device(device), **options)
     return vectors[0].numpy()
 
@@ -109,12 +114,9 @@ def mine(
     chosen = choose_device(device)
     options: EmbedOptions = {"corrections": Corrections(sif, center, remove_components)}
     modules = find_own_vectors(encoder) if layer is None else None
-    if modules is None:
-        options["layers"] = _open(encoder, layer)[1]
-        sides = [embed_texts(encoder, side, chosen, **options)[0] for side in (source, target)]
-    else:
-        both = (source, target)
-        sides = [embed_sentences(encoder, side, chosen, modules, **options) for side in both]
+    options["layers"] = _open(encoder, layer if modules is None else -1)[1]
+    options["modules"] = modules or MEAN
+    sides = [embed_texts(encoder, side, chosen, **options)[0] for side in (source, target)]
     k = min(4, len(source), len(target))
     found = mine_pairs(*sides, margin=margin, k=k, threshold=threshold, device=chosen)
     columns = {"score": found.score_P, "source": found.source_P, "target": found.target_P}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from metaxlm.analysis.evaluation_tables import fit_terminal, make_tables, write_evaluation
 from metaxlm.analysis.paper import find_paper_mean
 from metaxlm.analysis.results import Result
-from metaxlm.analysis.score_tables import fit_terminal, make_tables, write_evaluation
 from metaxlm.analysis.tables import Table, format_cell
 from tests.analysis.rows import make_comparison, make_row
 

@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from metaxlm.analysis.claims import list_verdicts
-from metaxlm.analysis.figures import list_improvements, list_task_scores
+from metaxlm.analysis.evaluation_tables import make_seed_table, make_task_table
+from metaxlm.analysis.figures import list_improvements
 from metaxlm.analysis.paper import MAIN_VARIANTS, make_test_table
 from metaxlm.analysis.report import find_headline, make_tables
 from metaxlm.analysis.run_folder import Run, read_run
-from metaxlm.analysis.score_tables import make_layer_table, make_seed_table, make_task_table
+from metaxlm.analysis.score_tables import list_task_scores, make_layer_table
 from metaxlm.analysis.tables import render_csv, render_markdown
 from tests.analysis.fake_run import make_run
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import shutil
@@ -7,14 +8,16 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from transformers import PreTrainedTokenizerBase
+from safetensors.torch import save_file
+from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 
+import metaxlm as metaxlm_api
 from metaxlm.files import read_json, write_json
 from metaxlm.manifest import MANIFEST
 from metaxlm.model.any_encoder import load_encoder
@@ -86,6 +89,64 @@ def test_options_reach_the_vectors(metaxlm: Command, folder: Path, expected: np.
     assert metaxlm(*EMBED, "b.npy", "--precision", "bfloat16", "--type", "float32")[0] == 0
     error = np.abs(np.load(folder / "b.npy") - expected[2]).max()
     assert 1e-5 < error < 0.1
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_a_sentence_encoder_gives_its_own_vectors(
+    metaxlm: Command, folder: Path, pooling: Literal["mean", "cls"]
+) -> None:
+    whole = load_encoder(folder / "model")
+    export_sentence_transformers(
+        whole, folder / "st", normalize=True, pooling=pooling, max_length=7
+    )
+    options = (*EMBED, "a.npy", "--model", "st", "--type", "float32")
+    code, printed, errors = metaxlm(*options, "--batch-tokens", "30")
+    assert (code, errors) == (0, "")
+    pooled = "mean" if pooling == "mean" else "first token"
+    assert f"sentence encoder: {pooled} of the last layer, 2; --layer chooses another" in printed
+    found = np.load(folder / "a.npy")
+    model = AutoModel.from_pretrained(folder / "st").eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder / "st")
+    for text, vector in zip(LINES, found, strict=True):
+        batch = tokenizer(text, truncation=True, max_length=7, return_tensors="pt")
+        states = model(**batch).last_hidden_state[0].detach()
+        expected = states.mean(dim=0) if pooling == "mean" else states[0]
+        np.testing.assert_allclose(vector, expected / expected.norm(), atol=1e-5)
+    np.testing.assert_array_equal(metaxlm_api.embed(folder / "st", LINES), found)
+    if importlib.util.find_spec("sentence_transformers") is not None:
+        from sentence_transformers import SentenceTransformer
+
+        peer = SentenceTransformer(str(folder / "st"), device="cpu")
+        np.testing.assert_allclose(found, peer.encode(LINES), atol=1e-5)
+    # A chosen layer has none of the folder's steps.
+    assert metaxlm(*options, "--layer", "-1")[0] == 0
+    np.testing.assert_allclose(np.load(folder / "a.npy"), embed_texts(whole, LINES)[2], atol=1e-5)
+    if pooling == "cls":
+        told = metaxlm.complaint(*options, "--no-specials")
+        assert "its vectors are states of the first token" in told and "choose a layer" in told
+
+
+def test_a_sentence_encoder_may_change_case_and_width(metaxlm: Command, folder: Path) -> None:
+    export_sentence_transformers(load_encoder(folder / "model"), folder / "st")
+    (folder / "st" / MANIFEST).unlink()
+    settings = read_json(folder / "st" / "sentence_bert_config.json") | {"do_lower_case": True}
+    write_json(folder / "st" / "sentence_bert_config.json", settings)
+    dense = {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+    write_json(folder / "st/modules.json", [*read_json(folder / "st/modules.json"), dense])
+    (folder / "st/2_Dense").mkdir()
+    activation = {"activation_function": "torch.nn.modules.linear.Identity"}
+    write_json(folder / "st/2_Dense/config.json", activation)
+    weight = torch.randn(5, 16)
+    save_file({"linear.weight": weight}, folder / "st/2_Dense/model.safetensors")
+    options = ("--model", "st", "--type", "float32", "--center")
+    code, printed, errors = metaxlm(*EMBED, "a.parquet", *options)
+    assert (code, errors) == (0, "")
+    assert "10 vectors of 5 numbers in float32" in printed
+    assert pq.read_table(folder / "a.parquet")["text"].to_pylist() == LINES
+    lowered = embed_texts(load_encoder(folder / "model"), [line.lower() for line in LINES])[2]
+    expected = lowered @ weight.T
+    found = read_vectors(folder / "a.parquet")
+    np.testing.assert_allclose(found, expected - expected.mean(dim=0), atol=1e-5)
 
 
 def test_standard_input(

@@ -219,6 +219,14 @@ def test_a_vocabulary_needs_no_recipe(metaxlm: Command, tmp_path: Path) -> None:
     assert len({(tmp_path / name).read_bytes() for name in names}) == 1
     assert metaxlm(*options, "german", "--languages", "de", "--size", "40")[0] == 0
     assert load_tokenizer(str(tmp_path / "german")).get_vocab() != tokenizer.get_vocab()
+    # With a smaller exponent, a language with less text counts as much as the others.
+    lines = "".join(f"{line}\n" for line in sentences("de")[:8])
+    (tmp_path / "text" / "de.txt").write_text(lines, encoding="utf-8")
+    for alpha in ("0", "1"):
+        assert metaxlm(*options, f"alpha{alpha}", "--alpha", alpha, "--size", "50")[0] == 0
+    even, uneven = (load_tokenizer(str(tmp_path / f"alpha{alpha}")) for alpha in "01")
+    lengths = [len(tokenizer(lines)["input_ids"]) for tokenizer in (even, uneven)]
+    assert lengths[0] < lengths[1]
 
 
 @pytest.mark.parametrize(

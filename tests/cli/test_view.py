@@ -17,14 +17,24 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+import torch.nn.functional as F
 
 from metaxlm.cli.view import HOST, open_server
 from metaxlm.files import write_text
 from metaxlm.init.ledger import LEDGER, save_ledger
 from metaxlm.init.start import match
+from metaxlm.model.any_encoder import load_encoder
 from metaxlm.model.huggingface import load_pretrained
+from metaxlm.probe.embedding import embed_texts
 from metaxlm.run.explorer import Explorer
-from tests.analysis.fake_run import BEST_LAYER, LANGUAGES, make_run, retrieval_value, write_lines
+from tests.analysis.fake_run import (
+    BEST_LAYER,
+    LANGUAGES,
+    make_row,
+    make_run,
+    retrieval_value,
+    write_lines,
+)
 from tests.commands import Command
 
 STEP = 1000  # of the made-up run
@@ -116,18 +126,24 @@ def test_a_publication_can_be_viewed() -> None:
 
 
 @pytest.mark.parametrize("direction", ["to_source", "from_source"])
-def test_neighbors_are_ordered_and_contain_the_translation_at_its_rank(
-    port: int, direction: str
+@pytest.mark.parametrize("layer", [0, 1])
+def test_neighbors_are_those_of_the_layer(
+    complete: Path, port: int, layer: int, direction: str
 ) -> None:
     pairs = ask(port, "pairs", task="tatoeba", language="de")
-    found = ask(port, "neighbors", **SENTENCE, layer=1, direction=direction)
-    sides = pairs[0] if direction == "to_source" else pairs[0][::-1]
-    assert [found["query"], found["expected"]] == sides
-    cosines = [one["similarity"] for one in found["found"]]
-    assert cosines == sorted(cosines, reverse=True)
+    found = ask(port, "neighbors", **SENTENCE, layer=layer, direction=direction)
+    sides = [list(side) for side in zip(*pairs, strict=True)]
+    queries, keys = sides if direction == "to_source" else sides[::-1]
+    assert [found["query"], found["expected"]] == [queries[0], keys[0]]
     assert found["num_searched"] == len(pairs)
-    if found["rank"] <= len(cosines):
-        assert found["found"][found["rank"] - 1]["text"] == found["expected"]
+    encoder = load_encoder(complete / "variants/metaxlm/model")
+    vectors = [embed_texts(encoder, texts)[layer] for texts in (queries[:1], keys)]
+    cosines = F.cosine_similarity(*vectors)
+    assert found["rank"] == 1 + int((cosines > cosines[0]).sum())
+    best = cosines.topk(10)
+    assert [one["text"] for one in found["found"]] == [keys[k] for k in best.indices]
+    similarities = [one["similarity"] for one in found["found"]]
+    assert similarities == pytest.approx(best.values.tolist(), abs=1e-3)
 
 
 def test_an_alignment_has_weights_and_kinds_of_links(port: int) -> None:
@@ -202,8 +218,28 @@ def test_other_hosts_and_methods_are_rejected(port: int) -> None:
     assert request(port, "/", Host="example.org")[0] == 403
     assert request(port, "/", Host=f"localhost:{port}")[0] == 200
     assert request(port, "/", "POST")[0] == 501
+    connection = http.client.HTTPConnection(HOST, port, timeout=60)
+    connection.request("GET", "/")
+    policy = connection.getresponse().headers["Content-Security-Policy"]
+    connection.close()
+    assert policy.startswith("default-src 'none'; script-src 'self';")
     page = request(port, "/")[1] + request(port, "/view.js")[1] + request(port, "/view.css")[1]
     assert "https://" not in page and "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_other_machines_cannot_connect(complete: Path) -> None:
+    with open_server(Explorer(complete)) as server:
+        assert server.server_address[0] == "127.0.0.1"
+
+
+def test_scores_of_earlier_steps_are_shown(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run")
+    row = make_row("metaxlm", "tatoeba", "accuracy", "de", 0.125, layer=1, step=STEP // 2)
+    results = folder / "results.jsonl"
+    write_text(results, f"{results.read_text('utf-8')}{json.dumps(row)}\n")
+    scores = Explorer(folder).content["scores"]
+    earlier = [k for k, step in enumerate(scores["step"]) if step == STEP // 2]
+    assert [scores["value"][k] for k in earlier] == [0.125]
 
 
 def test_bad_input_gets_one_line(metaxlm: Command, published: Path, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ PIECES = "metaxlm.vocab.unigram"
 LOOP = "metaxlm.pretrain.loop"
 BATCHES = "metaxlm.pretrain.batches.source"
 TRAINING = "metaxlm.run.training"
-CELLS = "metaxlm.run.grid"
+CELLS = "metaxlm.run.evaluation"
 LINE = re.compile(r"metaxlm: (.+: )?stopped( after step \d+)?; the same command continues\n")
 TIMES = {"seconds", "tokens_per_second", "peak_share", "log", "files", "sha256", "seal"}
 """Keys of JSON objects that hold times, or digests of files with times in them."""
@@ -74,13 +74,13 @@ MOMENTS = [
     Moment("corpus: between rounds", "metaxlm.data.pipeline:_deduplicate"),
     Moment("corpus: before the last round", "metaxlm.data.pipeline:_split", number=SIGINT),
     Moment("corpus: assembly", "metaxlm.data.pipeline:_assemble"),
-    Moment("between stages", "metaxlm.run.stages:Stage.run", call=2),
+    Moment("between stages", "metaxlm.run.stage:Stage.run", call=2),
     Moment("vocabulary: SentencePiece reads", f"{PIECES}:_feed", group=True),
     Moment("vocabulary: SentencePiece trains", f"{PIECES}:_wait_for_seeds", number=SIGINT),
     Moment("vocabulary: rounds, whole group", f"{PIECES}:_show_rounds", group=True),
     Moment("vocabulary: byte-level BPE", "metaxlm.run.prepare:train_byte_bpe"),
     Moment("shards: workers, whole group", TASKS, call=5, number=SIGINT, group=True),
-    Moment("shards: almost complete", "metaxlm.run.stages:_describe"),
+    Moment("shards: almost complete", "metaxlm.run.stage:_describe"),
     Moment("meta: before the loop", f"{LOOP}:_resume", number=SIGINT),
     Moment("meta: in the loop", f"{BATCHES}:Prefetcher.get", step=2),
     Moment("meta: checkpoint is written", "metaxlm.pretrain.checkpoint:save_checkpoint"),
@@ -90,7 +90,7 @@ MOMENTS = [
     Moment("initialize: rows are copied", f"{TRAINING}:initialize", number=SIGINT),
     Moment("pretrain: in the loop", f"{BATCHES}:Prefetcher.get", step=3, number=SIGINT),
     Moment("pretrain: after the last save", f"{LOOP}:_save", step=STEPS, after=True),
-    Moment("pretrain: almost complete", "metaxlm.run.stages:_describe"),
+    Moment("pretrain: almost complete", "metaxlm.run.stage:_describe"),
     Moment("evaluation: retrieval", "metaxlm.run.task_plans:measure_features", number=SIGINT),
     Moment("evaluation: a cell is complete", "metaxlm.run.jobs:EvalJob.write", after=True),
     Moment("evaluation: finetuning", "metaxlm.finetune.trainer:FinetuneStep.take", call=2),

@@ -37,7 +37,7 @@ def problem(folder: Path, text: str) -> str:
 
 def write_sib200(folder: Path) -> None:
     rows = '1\tsports\tThe house\n2\ttravel\t"We ""do"" not"\n'
-    for name in ("eng_Latn", "deu_Latn", "arb_Arab", "arb_Latn"):
+    for name in ("eng_Latn", "deu_Latn", "arb_Arab", "arb_Latn", "cmn_Hans", "zho_Hans"):
         for split in ("train", "dev", "test"):
             text = f"index_id\tcategory\ttext\n{rows}"
             write(folder / f"annotated/{name}/{split}.tsv", text)
@@ -66,7 +66,11 @@ WRITERS = {"sib200": write_sib200, "taxi1500": write_taxi1500, "massive": write_
 @pytest.mark.parametrize(
     ("layout", "languages", "first"),
     [
-        ("sib200", {"en", "de", "ar", "arb_Latn"}, LabeledText("The house", None, "sports")),
+        (
+            "sib200",
+            {"en", "de", "ar", "arb_Latn", "zh", "zho_Hans"},  # two folders of one language
+            LabeledText("The house", None, "sports"),
+        ),
         ("taxi1500", {"en", "lan"}, LabeledText("The house", None, "Faith")),
         ("massive", {"en", "zh-Hant"}, LabeledText("wake dev", None, "alarm_set")),
     ],

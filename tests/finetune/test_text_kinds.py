@@ -155,10 +155,22 @@ def test_correlations_are_scipys(size: int, shift: float) -> None:
     assert scores["spearman"] == pytest.approx(spearmanr(gold, found).statistic, abs=1e-9)
 
 
-def test_f1_of_several_labels_is_scikit_learns() -> None:
+def make_multi_label(*labels: str) -> MultiLabelTask:
     facts: dict[str, Any] = {"name": "t", "title": "t", "languages": ("en",), "settings": FAST}
     facts |= {"list_files": lambda _: [], "reader": lambda _: None}
-    task = MultiLabelTask(**facts, labels=("a", "b", "c", "d"))
+    return MultiLabelTask(**facts, labels=labels)
+
+
+def test_labels_above_one_half_are_predicted_and_the_majority_is_a_set() -> None:
+    task = make_multi_label("a", "b", "c")
+    logits = [np.array([0.01, -0.01, 3.0]), np.array([-1.0, 0.0, -0.5])]
+    assert task.decode((), (), logits) == [("a", "c"), ()]
+    train = [LabeledText("t", None, label) for label in ("a,c", "b", "a,c", "")]
+    assert task.answer_majority(train, train[:2]) == [("a", "c")] * 2
+
+
+def test_f1_of_several_labels_is_scikit_learns() -> None:
+    task = make_multi_label("a", "b", "c", "d")
     draw = np.random.default_rng(0)
     for size in (1, 5, 40):
         gold, found = draw.random((2, size, 4)) < [0.5, 0.5, 0.2, 0.0]
@@ -177,6 +189,16 @@ def test_losses_leave_out_texts_without_a_label() -> None:
     labels = torch.tensor([[0.5], [IGNORED], [2.0]])
     loss = make_regression().compute_loss(logits, labels, torch.ones(3))
     expected = torch.nn.functional.mse_loss(logits[[0, 2]], labels[[0, 2]])
+    assert loss == pytest.approx(expected)
+    task = make_multi_label("a", "b")
+    texts = [LabeledText("t", None, label) for label in ("a", None, "")]
+    targets = task.encode_labels(texts)
+    assert targets.tolist() == [[1, 0], [IGNORED, IGNORED], [0, 0]]
+    logits = torch.randn(3, 2)
+    loss = task.compute_loss(logits, torch.from_numpy(targets), torch.ones(3))
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(
+        logits[[0, 2]], torch.from_numpy(targets)[[0, 2]]
+    )
     assert loss == pytest.approx(expected)
 
 

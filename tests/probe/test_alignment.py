@@ -219,6 +219,7 @@ def test_words_and_sentences_without_pieces(
         "pairs 11, 12, 13\n" in messages()
     )
     (without,) = align_words(model, [(["the", "hill"], ["hill"])], CPU)[2]
+    assert messages().count("1/1 pairs") == 1  # the end of the work is logged once
     assert with_gap == {({0: 0, 1: 2}[i], j) for i, j in without}
     assert with_gap
     assert nothing == [frozenset()] * 3

@@ -113,8 +113,9 @@ def test_the_python_functions_take_the_same_options(make_model: MakeModel) -> No
         embed_texts(model, texts, CPU, corrections=chosen)[-1] for texts in (TEXT[:5], TEXT[5:])
     )
     options: dict[str, Any] = {"sif": True, "center": True, "remove_components": 1, "device": "cpu"}
+    options["layer"] = -1
     np.testing.assert_allclose(api.embed(model, TEXT[:5], **options), german, atol=1e-6)
-    found = api.mine(model, TEXT[:5], TEXT[5:], layer=-1, margin="distance", **options)
+    found = api.mine(model, TEXT[:5], TEXT[5:], margin="distance", **options)
     expected = mine_pairs(german, english, margin="distance")
     np.testing.assert_allclose(found["score"], expected.score_P, atol=1e-6)
 

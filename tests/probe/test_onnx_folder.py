@@ -18,12 +18,13 @@ from metaxlm.model.foreign import quiet_transformers
 from metaxlm.probe import onnx_folder
 from metaxlm.probe.embedding import embed_texts
 from metaxlm.probe.onnx_folder import Sample, add_onnx, read_sample
+from metaxlm.probe.onnx_report import Figures
 from metaxlm.probe.sentence_folder import export_sentence_transformers
 from tests.commands import Command
 from tests.finetune.conftest import CPU
 from tests.model.encoder_kinds import ALL, SENTENCES, write_folder
 
-pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore:.*google._upb._message.*:DeprecationWarning")
 
@@ -91,6 +92,10 @@ def test_sentence_transformers_pools_the_file(
         features = module(features)
     expected = model.encode(SENTENCES, show_progress_bar=False)
     np.testing.assert_allclose(features["sentence_embedding"], expected, atol=1e-4)
+    # The vectors that are measured are those of the folder.
+    work = onnx_folder._Work.open(folder)
+    found = work.compute(work.run_torch, Sample("texts", tuple(SENTENCES)), "test").values
+    np.testing.assert_allclose(found.detach(), expected, atol=1e-4)
     figures = read_json(folder / "onnx/measured.json")["files"]["model.onnx"]
     assert figures["largest_difference"] < 1e-5
 
@@ -126,6 +131,58 @@ def test_int8_is_measured_and_described(exported: Path) -> None:
     assert 'backend="onnx"' in card and "on 6 texts (pairs)" in card
 
 
+def test_int8_has_a_scale_per_column_and_seven_bits(exported: Path) -> None:
+    graph = onnx.load(exported / "onnx/model_int8.onnx").graph
+    tensors = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
+    inputs = [node.input for node in graph.node if node.op_type == "MatMulInteger"]
+    matrices = {names[1] for names in inputs if names[1] in tensors}
+    assert matrices
+    for name in matrices:
+        weight, scale = tensors[name], tensors[name.replace("_quantized", "_scale")]
+        assert scale.shape == (weight.shape[1],)
+        assert 60 <= np.abs(weight.astype(int)).max() <= 64
+
+
+def test_the_best_of_bad_choices_is_kept(exported: Path, tmp_path: Path) -> None:
+    shutil.copy(exported / "onnx/model.onnx", tmp_path)
+    qualities = iter([0.1, 0.5, 0.3])
+    found: list[tuple[int, int]] = []
+
+    def count(path: Path) -> tuple[int, int]:
+        """Return the numbers of matrices with 8 bits, and of embeddings in floats."""
+        graph = onnx.load(path).graph
+        floats = [one for one in graph.initializer if one.data_type == onnx.TensorProto.FLOAT]
+        tables = [one for one in floats if "embeddings" in one.name and len(one.dims) == 2]
+        return sum(node.op_type == "MatMulInteger" for node in graph.node), len(tables)
+
+    def measure(path: Path, name: str | None = None) -> Figures:
+        found.append(count(path))
+        return Figures(1.0, 0.0, mean_cosine=next(qualities), quantized=name)
+
+    best = onnx_folder._quantize_well(tmp_path, measure)
+    assert best.quality == 0.5 and best.quantized == onnx_folder._PLANS[1].name
+    matrices, tables = zip(*found, strict=True)
+    assert matrices[0] > matrices[1] == matrices[2]
+    assert 0 == tables[0] == tables[1] < tables[2]
+    assert count(tmp_path / "model_int8.onnx") == found[1]
+
+
+def test_answers_are_not_in_the_padding(tmp_path: Path) -> None:
+    folder = write_folder(ALL["bert"], tmp_path / "task", suffix="ForQuestionAnswering")
+    work = onnx_folder._Work.open(folder)
+    starts, ends = torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[3.0, 2.0, 9.0]])
+    found = work._finish((starts, ends), torch.tensor([[True, True, False]]))
+    assert found.predictions is not None and found.predictions.tolist() == [[1, 0]]
+    assert found.values.tolist() == [[1, 3], [2, 2]]
+
+
+def test_retrieval_is_the_mean_over_languages() -> None:
+    right, wrong = torch.eye(4), torch.eye(4).roll(1, dims=0)
+    values = torch.cat([right, right, right, wrong])  # two blocks of four pairs
+    found = onnx_folder._retrieve(onnx_folder._Computed(values), Sample("", (), (4, 4)))
+    assert found == 0.5
+
+
 def test_a_loss_by_int8_is_in_card_and_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,7 +196,7 @@ def test_a_loss_by_int8_is_in_card_and_log(
     assert f"**Warning**: onnx/model_int8.onnx changes the model: the {expected}" in (
         folder / "README.md"
     ).read_text(encoding="utf-8")
-    # All choices were tried, and the best one was kept.
+    # All choices were tried.
     tried = [float(part.split(": ")[1].split(",")[0]) for part in printed.split("int8 of ")[1:]]
     assert len(tried) == 3 and f"{max(tried):.4f}" == f"{figures['mean_cosine']:.4f}"
 

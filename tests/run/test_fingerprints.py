@@ -16,7 +16,8 @@ from metaxlm.recipe.recipe_file import load_recipe
 from metaxlm.run import fingerprints
 from metaxlm.run.fingerprints import FILE_NAME, FileFingerprints
 from metaxlm.run.layout import RunLayout
-from metaxlm.run.stages import Stage, build_stages, list_changes
+from metaxlm.run.stage import Stage, list_changes
+from metaxlm.run.stages import build_stages
 
 
 class Data:

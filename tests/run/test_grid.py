@@ -281,7 +281,7 @@ def test_a_diverged_finetuning_does_not_stop_the_others(
 ) -> None:
     from metaxlm.errors import Diverged
     from metaxlm.finetune.trainer import train_model
-    from metaxlm.run import grid as grid_module
+    from metaxlm.run import evaluation as evaluation_module
 
     tried: list[str] = []
 
@@ -292,7 +292,7 @@ def test_a_diverged_finetuning_does_not_stop_the_others(
         return train_model(task, *arguments)
 
     grid = "evaluation.grid=[{tasks: [xquad, mlqa, xnli], variants: [metaxlm]}]"
-    monkeypatch.setattr(grid_module, "train_model", fail_at_squad)
+    monkeypatch.setattr(evaluation_module, "train_model", fail_at_squad)
     assert run(unevaluated, "--set", grid, *JOBS_ONLY, *mode) == 2
     assert tried.count("xquad") == 1
     assert find_jobs(unevaluated) == {"metaxlm/xnli/en-0", "metaxlm/xnli/en-1"}

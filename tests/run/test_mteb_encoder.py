@@ -19,6 +19,7 @@ from metaxlm.model.any_encoder import load_encoder
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.huggingface import save_pretrained
 from metaxlm.model.masked_lm import MaskedLM
+from metaxlm.model.sentence_modules import Dense, SentenceModules
 from metaxlm.probe.pool import LayerChoice
 from metaxlm.probe.sentence_folder import export_sentence_transformers
 
@@ -68,6 +69,26 @@ def test_without_a_layer_a_folder_gives_its_own_vectors(model: Path, tmp_path: P
     first = metaxlm.embed(model, TEXTS, layer=1, device="cpu")
     first /= np.linalg.norm(first, axis=1, keepdims=True)
     np.testing.assert_allclose(own, first, atol=1e-5)
+    chosen = encode(metaxlm.MtebEncoder(folder, layer=-1, device="cpu"), {"text": TEXTS})
+    assert np.abs(np.linalg.norm(chosen, axis=1) - 1).min() > 1e-3  # not scaled
+
+
+def test_results_are_stored_by_the_files_of_a_model(model: Path, tmp_path: Path) -> None:
+    facts = [metaxlm.MtebEncoder(model, device="cpu")._describe() for _ in range(2)]
+    assert facts[0] == facts[1] and facts[0]["experiment_kwargs"] is None
+    assert (facts[0]["name"], facts[0]["embed_dim"], facts[0]["max_tokens"]) == (
+        "metaxlm/toy", 16, 64
+    )  # fmt: skip
+    folder = tmp_path / "toy"
+    export_sentence_transformers(load_encoder(model), folder, LayerChoice((1,)), max_length=9)
+    other = metaxlm.MtebEncoder(folder, device="cpu")
+    assert other._describe()["name"] == facts[0]["name"]
+    assert other._describe()["revision"] != facts[0]["revision"]
+    assert other._describe()["max_tokens"] == 9
+    other._encoder.modules = SentenceModules(layers=(Dense(torch.ones(5, 16), None, "Identity"),))
+    assert other._describe()["embed_dim"] == encode(other, {"text": TEXTS}).shape[1] == 5
+    named = metaxlm.MtebEncoder(model, "v2", layer=1, device="cpu")._describe()
+    assert (named["revision"], named["experiment_kwargs"]) == ("v2", {"layer": "1"})
 
 
 def test_similarities_are_cosines(model: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -19,8 +20,10 @@ from tests.toy_runs import command, run, run_main, write_toy
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizerFast
 
 from metaxlm.analysis.report import list_facts
+from metaxlm.analysis.results import load_results, select
 from metaxlm.analysis.run_folder import read_run
 from metaxlm.data.shards import open_shard
+from metaxlm.digests import DIGESTS
 from metaxlm.files import digest_file
 from metaxlm.model.huggingface import load_pretrained
 from metaxlm.pretrain.batches.source import MicroBatch, Prefetcher
@@ -109,6 +112,33 @@ def test_a_change_repeats_dependent_stages_and_can_be_undone(
     assert run(tmp_path, "--quiet") == 0
     assert capsys.readouterr().out == ""
     assert model_digests(copied) == before
+
+
+def test_the_report_shows_which_classes_are_confused(copied: Path, tmp_path: Path) -> None:
+    task = {"epochs": 1, "length": 32, "seeds": 2}
+    evaluation = {"retrieval": None, "alignment": None, "finetune": {"xnli": task}}
+    assert run(tmp_path, "--set", f"evaluation={json.dumps(evaluation)}") == 0
+    report = copied / "report"
+    page = (report / "index.html").read_text(encoding="utf-8")
+    assert re.search(r"<details>\n<summary>XNLI: gold classes", page)  # closed until it is clicked
+    with (report / "tables" / "confusion-xnli.csv").open(encoding="utf-8") as lines:
+        cells = list(csv.DictReader(lines))
+    rows = load_results(copied)
+    for name, variant in (("XLM", "xlm"), ("MetaXLM+Dict", "metaxlm+dict")):
+        for target, language in (("English", "en"), ("other languages", "de")):
+            counts = [c for c in cells if c["group"] == f"{name}: English → {target}"]
+            right = sum(float(cell["value"]) for cell in counts if cell["row"] == cell["column"])
+            mine = select(rows, task="xnli", metric="accuracy", variants=[variant], split="test")
+            mine = mine[mine.language == language]
+            assert len(counts) == 9 and len(mine) == 2  # seeds
+            assert right == pytest.approx((mine.value * mine.examples).sum())
+            assert sum(float(cell["value"]) for cell in counts) == mine.examples.sum()
+    # Evaluations that the results do not come from are not shown.
+    results = copied / "results.jsonl"
+    kept = [line for line in results.read_text("utf-8").splitlines() if '"xlm"' not in line]
+    (copied / DIGESTS).unlink()
+    results.write_text("\n".join(kept), encoding="utf-8")
+    assert {record["variant"] for record in read_run(copied).confused} == {"metaxlm+dict"}
 
 
 def test_a_killed_run_ends_with_the_same_models(copied: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from metaxlm.run.stages import Stage
+from metaxlm.run.stage import Stage
 
 
 class Counter:

@@ -10,7 +10,7 @@ import pytest
 from metaxlm.digests import write_listed
 from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import MANIFEST, write_manifest
-from metaxlm.run.stages import Stage
+from metaxlm.run.stage import Stage
 from metaxlm.run.verify import verify
 
 

@@ -19,11 +19,11 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from metaxlm.analysis.contrast import Measure, try_contrast
 from metaxlm.analysis.learning_curves import PANELS, Curve, Curves, find_onset, format_steps
-from metaxlm.analysis.paper import AVERAGED, DOMAINS, MAIN_VARIANTS, REVIEW_LANGUAGES
-from metaxlm.analysis.results import FEATURES, Row, display_name, name_metric
-from metaxlm.analysis.score_tables import read_directions, read_layers
+from metaxlm.analysis.paper import MAIN_VARIANTS, REVIEW_LANGUAGES
+from metaxlm.analysis.results import Row, display_name, name_metric
+from metaxlm.analysis.score_tables import list_task_scores, read_directions, read_layers
 from metaxlm.analysis.scores import Results, Section
-from metaxlm.analysis.stats import SeedScores, average, deviation, find_comparison, mean
+from metaxlm.analysis.stats import SeedScores, deviation, find_comparison, mean
 from metaxlm.analysis.style import GRID, INK, Look, choose_rule_tone, drawing_style
 from metaxlm.languages import language_name
 
@@ -327,42 +327,6 @@ def _find_limits(improvements: Sequence[Improvement]) -> tuple[float, float]:
     low, high = max(min(far), low - room), min(max(far), high + room)
     margin = 0.03 * max(1.0, high - low)
     return low - margin, high + margin
-
-
-@dataclass(frozen=True)
-class TaskScore:
-    """One row of the overview."""
-
-    label: str
-    scores: dict[str, SeedScores]
-    baseline: float | None = None
-
-
-def list_task_scores(results: Results, variants: Sequence[str]) -> list[TaskScore]:
-    """List one score per task: F1 of questions, the mean of the reviews, the best layer.
-
-    Alignment is 100 - AER, so that more is better everywhere.
-    """
-    sections = results.sections(results.tasks, variants)
-
-    def read(label: str, some: Sequence[Section], baseline: float | None = None) -> TaskScore:
-        scores = {v: average([section.series(v) for section in some]) for v in variants}
-        if some[0].task.lower:
-            scores = {v: {k: 1 - value for k, value in s.items()} for v, s in scores.items()}
-        return TaskScore(label, {v: series for v, series in scores.items() if series}, baseline)
-
-    rows = [
-        read(one.task.title, [one], one.baseline("majority", one.shared))
-        for task in AVERAGED
-        if (one := sections.get(task)) is not None
-    ]
-    reviews = [sections[name] for task in DOMAINS if (name := f"{task}-supervised") in sections]
-    if len(reviews) == len(DOMAINS):
-        rows.append(read("Amazon", reviews, 0.5))
-    for section in (sections[task] for task in FEATURES if task in sections):
-        label = "Alignment, 100 − AER" if section.task.lower else section.task.title
-        rows.append(read(label, [section]))
-    return [row for row in rows if row.scores]
 
 
 @drawing_style()

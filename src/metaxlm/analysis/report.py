@@ -22,12 +22,20 @@ import yaml
 from markupsafe import Markup
 
 from metaxlm import __version__
-from metaxlm.analysis import paper, run_folder, score_tables
+from metaxlm.analysis import paper, run_tables, score_tables
 from metaxlm.analysis.claims import list_verdicts, make_claims_table
 from metaxlm.analysis.contrast import FEWEST_SEEDS, OUTCOMES, Outcome, name_basis
+from metaxlm.analysis.evaluation_tables import make_confusion_tables
 from metaxlm.analysis.learning_curves import describe_curves, find_curves, make_curve_table
 from metaxlm.analysis.paper import AVERAGED, MAIN_VARIANTS
-from metaxlm.analysis.results import FEATURES, SOURCE, TASKS, display_name, paused_collection
+from metaxlm.analysis.results import (
+    FEATURES,
+    SOURCE,
+    TASKS,
+    Row,
+    display_name,
+    paused_collection,
+)
 from metaxlm.analysis.run_folder import Run, collect_examples, read_run
 from metaxlm.analysis.score_tables import LAYER_AXES, describe_data, list_transfer, summarize
 from metaxlm.analysis.stats import SeedScores, average, deviation, mean
@@ -152,7 +160,7 @@ def make_tables(run: Run) -> dict[str, list[Table]]:
     """Build every table that the run has the data for, by section of the page."""
     results, shown = run.results, list(run.results.variants)
     by_task = results.sections(results.tasks, shown).values()
-    cost = run_folder.make_cost_tables(run.provenance)
+    cost = run_tables.make_cost_tables(run.provenance)
     sections: dict[str, Sequence[Table | None]] = {
         "summary": [score_tables.make_summary_table(results, shown)],
         "figures": [
@@ -160,8 +168,9 @@ def make_tables(run: Run) -> dict[str, list[Table]]:
             make_curve_table(find_curves(results)), score_tables.make_direction_table(results),
         ],
         "languages": list(map(score_tables.make_language_table, by_task)),
-        "start": [*run_folder.make_start_tables(run), run_folder.make_dictionary_table(run)],
-        "cost": [run_folder.make_training_table(run), *cost],
+        "confusion": make_confusion_tables(run.confused, _name_transfer),
+        "start": [*run_tables.make_start_tables(run), run_tables.make_dictionary_table(run)],
+        "cost": [run_tables.make_training_table(run), *cost],
         "paper": [], "tests": [paper.make_run_tests(results)], "ideas": [], "data": [],
     }  # fmt: skip
     if run.has_grid:
@@ -169,9 +178,16 @@ def make_tables(run: Run) -> dict[str, list[Table]]:
             "paper": [paper.make_paper_table(results, spec) for spec in paper.TABLES],
             "tests": [paper.make_paired_tests(results)],
             "ideas": [paper.make_ideas_table(results), paper.make_idea_tests(results)],
-            "data": [run_folder.make_data_table(run)],
+            "data": [run_tables.make_data_table(run)],
         }
     return {name: [t for t in some if t is not None] for name, some in sections.items()}
+
+
+def _name_transfer(record: Row, file: Row) -> str:
+    """Name a variant and a direction; all other languages are one, to keep the page short."""
+    source, is_own = language_name(record["source"]), file["language"] == record["source"]
+    target = source if is_own else "other languages"
+    return f"{display_name(record['variant'])}: {source} → {target}"
 
 
 def make_figures(run: Run, looks: Mapping[str, Look]) -> list[Figure]:

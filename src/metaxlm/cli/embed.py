@@ -53,7 +53,13 @@ def embed_command(
     model: ModelOption,
     source: Annotated[str, Option("--input", help="Texts, one per line; - is stdin.")],
     output: Annotated[Path, Option(help="A .npy or .parquet file to write.")],
-    layer: Annotated[str, Option(help="Layers: 8, -1 (last), 6..8 (mean), all or 0,4,8.")] = "-1",
+    layer: Annotated[
+        str | None,
+        Option(
+            help="Layers: 8, -1 (last), 6..8 (mean), all or 0,4,8. Default: a sentence encoder's "
+            "own vectors (modules.json), else the last."
+        ),
+    ] = None,
     specials: Specials = True,
     sif: Sif = False,
     center: Center = False,
@@ -69,14 +75,22 @@ def embed_command(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Turn each line of a file into a vector, the mean of a layer's hidden states."""
+    """Turn each line of a file into a vector, the mean of a layer's hidden states.
+
+    A sentence-transformers folder gives its own vectors, unless --layer is given.
+    """
     set_quiet(quiet)
     from metaxlm.files import check_file_output
     from metaxlm.pretrain.distributed import choose_device
     from metaxlm.probe.corrections import Corrections
-    from metaxlm.probe.embedding import embed_stream
+    from metaxlm.probe.embedding import MEAN, embed_stream, find_width
     from metaxlm.probe.pool import parse_layers
-    from metaxlm.probe.retrieval_io import check_ending, open_sentences, write_vectors
+    from metaxlm.probe.retrieval_io import (
+        check_ending,
+        find_own_vectors,
+        open_sentences,
+        write_vectors,
+    )
     from metaxlm.run.models import open_one_model
 
     check_ending(output)
@@ -84,24 +98,22 @@ def embed_command(
     chosen = choose_device(device)
     with open_sentences(source) as sentences:
         encoder = open_one_model(model)
-        config = encoder.encoder.config
-        layers = parse_layers(layer, config.num_layers)
+        depth = encoder.encoder.config.num_layers
+        modules = (find_own_vectors(encoder) if layer is None else None) or MEAN
+        layers = parse_layers("-1" if layer is None else layer, depth)
         with track("embed", len(sentences), "sentences") as advance:
             chunks = embed_stream(
-                encoder, sentences, chosen, layers=layers, specials=specials,
+                encoder, sentences, chosen, layers=layers, modules=modules, specials=specials,
                 precision=precision, batch_tokens=batch_tokens, place=sentences.place,
                 needs_tokens=True, advance=advance,
                 corrections=Corrections(sif, center, remove_components),
             )  # fmt: skip
-            num_texts, width = len(sentences), config.hidden_size
+            num_texts, width = len(sentences), find_width(encoder, modules)
             write_vectors(
                 output, chunks, num_texts=num_texts, width=width, layers=layers, dtype=stored
             )
     named = f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers))}"
-    say(
-        f"{len(sentences):,} vectors of {width} numbers in {stored}, {named} of "
-        f"{config.num_layers}: {output}"
-    )
+    say(f"{len(sentences):,} vectors of {width} numbers in {stored}, {named} of {depth}: {output}")
 
 
 def export_command(

@@ -60,7 +60,7 @@ def evaluate_command(
     and the paper's scores; two or more models are tested against each other on the same examples.
     """
     set_quiet(quiet)
-    from metaxlm.analysis.score_tables import CONFUSION, fit_terminal
+    from metaxlm.analysis.evaluation_tables import CONFUSION, fit_terminal
     from metaxlm.pretrain.distributed import choose_device
     from metaxlm.run.standalone import evaluate_models
 

@@ -31,19 +31,19 @@ from metaxlm.pretrain.distributed import DistributedContext, choose_device, loca
 from metaxlm.progress import console, say, set_quiet
 from metaxlm.recipe import Recipe, name_encoder
 from metaxlm.run.compare import collect_results
+from metaxlm.run.evaluation import raise_failures
 from metaxlm.run.fingerprints import FILE_NAME as INPUTS
 from metaxlm.run.fingerprints import FileFingerprints
-from metaxlm.run.grid import POLL_S, Grid, check_recipe, list_evaluated, raise_failures
+from metaxlm.run.grid import POLL_S, Grid, check_recipe, list_evaluated
 from metaxlm.run.jobs import EvalJob, claim, collecting
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.prepare import prepare_corpus
+from metaxlm.run.stage import Stage, read_marker
 from metaxlm.run.stages import (
     EVALUATION_STAGES,
-    Stage,
     build_stages,
     check_inputs,
     check_models,
-    read_marker,
     select_stages,
     write_recipe,
 )

@@ -98,8 +98,6 @@ class ClassificationTask(TextTask[str]):
 
     metric: str = "accuracy"
     """`accuracy`, or `macro_f1` or `micro_f1` with accuracy as a second score."""
-    shows_confusion: bool = False
-    """Whether to count the confusions of its classes."""
 
     def encode_labels(self, examples: Texts) -> Labels:
         """Return the number of each class."""
@@ -136,8 +134,8 @@ class ClassificationTask(TextTask[str]):
         return {self.metric: score_labels(totals[..., 2:])[self.metric], **scores}
 
     def confuse(self, examples: Texts, predictions: Sequence[str]) -> list[list[int]]:
-        """Return how often each class (rows) is predicted as each (columns)."""
-        if not self.shows_confusion or len(self.labels) > MOST_CONFUSED:
+        """Return how often each class (rows) is predicted as each (columns), if they are few."""
+        if not examples or len(self.labels) > MOST_CONFUSED:
             return []
         numbers = {label: k for k, label in enumerate(self.labels)}
         counts = np.zeros((len(numbers), len(numbers)), dtype=np.int64)

@@ -308,7 +308,7 @@ def _make_text_task(
         return RegressionTask(**facts)
     if kind == "multi_label":
         return MultiLabelTask(**facts, separator=separator)
-    return ClassificationTask(**facts, shows_confusion=True)
+    return ClassificationTask(**facts)
 
 
 def _check_classes(found: dict[str, str]) -> None:

@@ -164,7 +164,8 @@ def align_words(
                     for k, words in zip(numbers, links, strict=True):
                         found[start + k] = words
                 advance(len(numbers))
-            advance(len(chunk) - len(encoding.usable))
+            if unusable := len(chunk) - len(encoding.usable):
+                advance(unusable)
     if cut.any():
         what = "are" if settings.encoding == "joint" else "have a side"
         say(

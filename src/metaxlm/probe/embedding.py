@@ -26,7 +26,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.batches import collate_inputs, evaluating
 from metaxlm.finetune.encoding import MAX_CHARACTERS, Ids, check_tokenizer
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.model.sentence_modules import Pooling, SentenceModules
+from metaxlm.model.sentence_modules import SentenceModules
 from metaxlm.pretrain.distributed import choose_device, own_bfloat16
 from metaxlm.probe.corrections import NONE, Corrections, Moments, correct_vectors, weigh_tokens
 from metaxlm.probe.pool import (
@@ -45,6 +45,7 @@ from metaxlm.progress import say, track
 
 Precision = Literal["float32", "bfloat16"]  # of the encoder; means are always in float32
 
+MEAN = SentenceModules()
 _MOST_TEXTS = 65_536
 _MOST_BYTES = 256 * 2**20  # largest number of texts of a chunk, and of bytes of its vectors
 _CPU_TOKENS = 2_048  # larger batches do not fit into a CPU's caches and are slower
@@ -63,8 +64,7 @@ class EmbedOptions(TypedDict, total=False):
     place: Callable[[int], str]  # name a text by its number (from 1) in messages
     needs_tokens: bool  # reject texts without a token of their own, as always without `specials`
     corrections: Corrections  # SIF weights, centering, removal of components; default: none
-    pooling: Pooling  # the mean (default), or the state of the first token
-    max_length: int | None  # longest text in tokens; default: the encoder's positions
+    modules: SentenceModules  # steps of a sentence-transformers folder; default: the mean
 
 
 class Embedded(NamedTuple):
@@ -86,7 +86,8 @@ def embed_texts(
     the device (default: a GPU if available).
     """
     num_layers = len(choose_layers(model, options.get("layers")))
-    vectors_YND = torch.empty(num_layers, len(texts), model.encoder.config.hidden_size)
+    width = find_width(model, options.get("modules", MEAN))
+    vectors_YND = torch.empty(num_layers, len(texts), width)
     done = 0
     with track(options.get("title", "embed"), len(texts), "sentences") as advance:
         for part in _embed_chunks(model, texts, device, advance=advance, **options):
@@ -97,33 +98,6 @@ def embed_texts(
         for vectors_ND in vectors_YND:
             vectors_ND.copy_(torch.as_tensor(correct_vectors(vectors_ND, corrections)))
     return vectors_YND
-
-
-def embed_sentences(
-    model: AnyEncoder,
-    texts: Sequence[str],
-    device: torch.device | None,
-    modules: SentenceModules,
-    layer: LayerChoice | None = None,
-    **options: Unpack[EmbedOptions],
-) -> Tensor:
-    """Return the vectors of a sentence-transformers folder, [N, D], by the folder's own steps.
-
-    `layer` replaces the last one.
-    """
-    corrections = options.get("corrections", NONE)
-    if modules.pooling != "mean" and (corrections.sif or not options.get("specials", True)):
-        raise MetaXLMError(
-            f"{model.source}: its vectors are states of the first token, but SIF weights and "
-            "--no-specials are for means; choose a layer"
-        )
-    options |= {"layers": [layer or LayerChoice((model.encoder.config.num_layers,))]}
-    options |= {"pooling": modules.pooling, "max_length": modules.max_length}
-    options["corrections"] = Corrections(sif=corrections.sif)  # the others come last
-    if modules.lower_case:
-        texts = [text.lower() for text in texts]
-    vectors_ND = modules.finish(embed_texts(model, texts, device, **options)[0])
-    return torch.as_tensor(correct_vectors(vectors_ND, corrections))
 
 
 def embed_stream(
@@ -171,7 +145,7 @@ def _embed_chunks(
     work = _Embedder(model, device, **options)
     model.encoder.to(device)
     if isinstance(texts, Sized):
-        work.corrections.check(len(texts), model.encoder.config.hidden_size)
+        work.corrections.check(len(texts), find_width(model, work.modules))
     if work.corrections.sif:
         assert iter(texts) is not texts, "SIF weights need texts that can be read twice"
         work.count_tokens(texts)
@@ -187,6 +161,11 @@ def _embed_chunks(
             f"{work.title}: {work.num_cut:,} of {work.num_texts:,} texts are longer than "
             f"{work.limit} tokens and were cut: {named}"
         )
+
+
+def find_width(model: AnyEncoder, modules: SentenceModules) -> int:
+    """Return how many numbers a vector has."""
+    return len(modules.layers[-1].weight) if modules.layers else model.encoder.config.hidden_size
 
 
 def choose_layers(
@@ -218,15 +197,19 @@ class _Embedder:
     place: Callable[[int], str] = "text {}".format
     needs_tokens: bool = False
     corrections: Corrections = NONE
-    pooling: Pooling = "mean"
-    max_length: int | None = None
+    modules: SentenceModules = MEAN
 
     def __post_init__(self) -> None:
         if self.precision not in ("float32", "bfloat16"):
             raise MetaXLMError(f"precision {self.precision!r}: use float32 or bfloat16")
+        if self.modules.pooling != "mean" and (self.corrections.sif or not self.specials):
+            raise MetaXLMError(
+                f"{self.model.source}: its vectors are states of the first token, but SIF weights "
+                "and --no-specials are for means; choose a layer"
+            )
         self.choices = choose_layers(self.model, self.layers)
         positions = self.model.encoder.config.max_positions
-        self.limit = min(self.max_length or positions, positions)
+        self.limit = min(self.modules.max_length or positions, positions)
         self.frame = find_frame(self.model.tokenizer)
         if self.limit <= self.frame.size:
             raise MetaXLMError(
@@ -245,13 +228,18 @@ class _Embedder:
         rows = (
             row[frame.before : len(row) - frame.after]
             for chunk in take_texts(texts, self.chunk_size, 16 * MAX_CHARACTERS)
-            for row in tokenize_texts(self.model.tokenizer, chunk, self.frame, self.limit)[0]
+            for row in self._split(chunk)[0]
         )
         vocab_size = self.model.encoder.config.vocab_size
         self.weights_V = weigh_tokens(rows, vocab_size).to(self.device)
 
+    def _split(self, texts: Sequence[str]) -> tuple[list[Ids], list[int]]:
+        if self.modules.lower_case:
+            texts = [text.lower() for text in texts]
+        return tokenize_texts(self.model.tokenizer, texts, self.frame, self.limit)
+
     def tokenize(self, texts: Sequence[str]) -> list[Ids]:
-        ids, cut = tokenize_texts(self.model.tokenizer, texts, self.frame, self.limit)
+        ids, cut = self._split(texts)
         for index, row in enumerate(ids):
             if len(row) <= self.frame.size and (self.needs_tokens or not self.specials):
                 name, text = self.place(self.num_texts + index + 1), texts[index]
@@ -272,7 +260,7 @@ class _Embedder:
                 pooled_YBD = self._pool([ids[k] for k in batch])
                 means_YCD[:, torch.tensor(batch, device=self.device)] = pooled_YBD
                 advance(len(batch))
-        return means_YCD.cpu()
+        return self.modules.finish(means_YCD.cpu())
 
     def _pool(self, rows: Sequence[Ids]) -> Tensor:
         inputs = collate_inputs(rows, self.model.encoder.config.pad_id, self.device)
@@ -287,7 +275,7 @@ class _Embedder:
         weights_BL = None if self.weights_V is None else self.weights_V[inputs.ids_BL]
         means = {
             number: pool_mean(states[number], inputs.mask_BL, frame, weights_BL)
-            if self.pooling == "mean"
+            if self.modules.pooling == "mean"
             else states[number][:, 0].float()
             for number in numbers
         }

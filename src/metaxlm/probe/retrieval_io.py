@@ -30,7 +30,7 @@ from metaxlm.finetune.readers.input_lines import open_input, read_lines
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.model.sentence_modules import SentenceModules, find_sentence_modules
 from metaxlm.probe.corrections import NONE, Corrections, correct_vectors
-from metaxlm.probe.embedding import Embedded, EmbedOptions, embed_sentences, embed_texts
+from metaxlm.probe.embedding import MEAN, Embedded, EmbedOptions, embed_texts
 from metaxlm.probe.nearest import Vectors
 from metaxlm.probe.pool import LayerChoice, default_layer, parse_layers
 from metaxlm.progress import say
@@ -340,16 +340,13 @@ def load_indexes(
         layers = default_layer(depth) if is_default else parse_layers(layer or "all", depth)
     _check_several(layer, len(layers), takes_several)
     options: EmbedOptions = {"layers": layers, "specials": specials, "batch_tokens": batch_tokens}
-    options |= {"needs_tokens": True, "corrections": corrections}
+    options |= {"needs_tokens": True, "corrections": corrections, "modules": modules or MEAN}
     for side in texts:
         side.layers = tuple(str(choice) for choice in layers)
         options["title"] = f"embed {Path(side.name).name}"
         options["place"] = f"{side.name}:{{}}".format
         together = [*side.texts, *side.known_texts]
-        if modules is None:
-            vectors_YND = embed_texts(model, together, device, **options)
-        else:
-            vectors_YND = embed_sentences(model, together, device, modules, **options)[None]
+        vectors_YND = embed_texts(model, together, device, **options)
         side.vectors = list(vectors_YND[:, : len(side.texts)])
         side.known = list(vectors_YND[:, len(side.texts) :])
     a, b = len(first.vectors), len(second.vectors)

@@ -28,7 +28,7 @@ from metaxlm.finetune.task import AnyTask, DataFile
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.model.sentence_modules import SentenceModules
 from metaxlm.probe.calibration import FEWEST_PAIRS, calibrate
-from metaxlm.probe.embedding import embed_sentences
+from metaxlm.probe.embedding import embed_texts
 from metaxlm.probe.linear_head import join_pair, train_head
 from metaxlm.probe.nearest import find_both
 from metaxlm.probe.pool import LayerChoice
@@ -61,10 +61,11 @@ class SentenceEncoder:
     def embed(self, texts: Sequence[str], title: str) -> Tensor:
         """Return the vectors of texts, [N, D]; equal texts are read once."""
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        layer = self.layer or LayerChoice((self.model.encoder.config.num_layers,))
         named = f"{self.name}: {title}"
-        found_ND = embed_sentences(
-            self.model, list(rows), self.device, self.modules, self.layer, title=named
-        )
+        found_ND = embed_texts(
+            self.model, list(rows), self.device, layers=[layer], modules=self.modules, title=named
+        )[0]
         return found_ND[torch.tensor([rows[text] for text in texts])]
 
 

@@ -35,7 +35,7 @@ from metaxlm.progress import say
 from metaxlm.recipe import Recipe
 from metaxlm.run.jobs import PREDICTIONS, FinishedJob
 from metaxlm.run.layout import RunLayout
-from metaxlm.run.stages import Stage
+from metaxlm.run.stage import Stage
 from metaxlm.run.task_plans import FEATURE_TASKS, PIVOT, name_tally, score_sums
 from metaxlm.run.training import TRAINING_LOG
 

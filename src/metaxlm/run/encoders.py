@@ -22,7 +22,7 @@ from metaxlm.progress import say, set_quiet
 from metaxlm.recipe.sentences_schema import SentencesRecipe
 from metaxlm.run.fingerprints import FileFingerprints
 from metaxlm.run.models import find_models
-from metaxlm.run.stages import Stage, list_changes, read_marker
+from metaxlm.run.stage import Stage, list_changes, read_marker
 from metaxlm.sentences.preparation import count_folder, prepare_pairs, read_text
 from metaxlm.sentences.student import Training
 from metaxlm.sentences.teacher import check_widths, load_teacher, read_teacher

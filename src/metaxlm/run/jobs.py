@@ -24,7 +24,7 @@ from metaxlm.files import digest_value, read_json, write_json
 from metaxlm.finetune.task import Tally
 from metaxlm.locks import lock
 from metaxlm.manifest import MANIFEST, atomic_folder, read_manifest, write_manifest
-from metaxlm.run.stages import find_first_damage, list_changes
+from metaxlm.run.stage import find_first_damage, list_changes
 
 JOBS = "cells"
 RECORD = "cell.json"

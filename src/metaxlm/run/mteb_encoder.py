@@ -17,6 +17,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.hub import HUB
 from metaxlm.model.sentence_modules import SentenceModules
 from metaxlm.pretrain.distributed import choose_device
+from metaxlm.probe.embedding import find_width
 from metaxlm.probe.pool import parse_layer
 from metaxlm.probe.sentence_evaluation import SentenceEncoder
 from metaxlm.run.models import NamedModel, find_one_model, open_model, read_modules
@@ -97,22 +98,23 @@ class MtebEncoder:
             from mteb.models.model_meta import ScoringFunction
         except ModuleNotFoundError as error:
             raise MetaXLMError("mteb is not installed; run `pip install metaxlm[mteb]`") from error
+        return ModelMeta.create_empty(
+            self._describe() | {"similarity_fn_name": ScoringFunction.COSINE}
+        )
+
+    def _describe(self) -> dict[str, Any]:
         model, modules = self._encoder.model, self._encoder.modules
         config, layer = model.encoder.config, self._encoder.layer
-        return ModelMeta.create_empty(
-            {
-                "name": _name_model(self._named),
-                "revision": self._revision or self._named.fingerprint[:_REVISION_DIGITS],
-                "n_parameters": sum(value.numel() for value in model.encoder.parameters()),
-                "embed_dim": len(modules.layers[-1].weight) if modules.layers
-                else config.hidden_size,
-                "max_tokens": min(modules.max_length or config.max_positions, config.max_positions),
-                "framework": ["PyTorch"],
-                "similarity_fn_name": ScoringFunction.COSINE,
-                "use_instructions": False,
-                "experiment_kwargs": None if layer is None else {"layer": str(layer)},
-            }
-        )  # fmt: skip
+        return {
+            "name": _name_model(self._named),
+            "revision": self._revision or self._named.fingerprint[:_REVISION_DIGITS],
+            "n_parameters": sum(value.numel() for value in model.encoder.parameters()),
+            "embed_dim": find_width(model, modules),
+            "max_tokens": min(modules.max_length or config.max_positions, config.max_positions),
+            "framework": ["PyTorch"],
+            "use_instructions": False,
+            "experiment_kwargs": None if layer is None else {"layer": str(layer)},
+        }
 
 
 def _normalize(vectors: Any) -> Tensor:

@@ -28,7 +28,7 @@ from metaxlm.manifest import atomic_folder, list_foreign_files
 from metaxlm.recipe.model_schema import rename_precedence
 from metaxlm.recipe.recipe_file import save_values
 from metaxlm.run.layout import RunLayout
-from metaxlm.run.stages import Stage, list_changes
+from metaxlm.run.stage import Stage, list_changes
 from metaxlm.run.tallies import FILE_NAME, collect_tallies, read_tallies, write_tallies
 
 _JOB = ("model", "task", "source", "seed")
@@ -62,7 +62,7 @@ def report_stage(layout: RunLayout, stages: Sequence[Stage]) -> Stage:
         "recipe": files.digest_file(layout.recipe),
         "results": files.digest_file(layout.root / results.FILE_NAME),
     }
-    return Stage("report", layout.report, inputs, finished, fill, version=4)
+    return Stage("report", layout.report, inputs, finished, fill, version=5)
 
 
 def publish(run_dir: Path, folder: Path, *, with_tallies: bool = False) -> None:

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import torch
 
+from metaxlm.analysis.evaluation_tables import make_tables, write_evaluation
 from metaxlm.analysis.results import FEATURES, MORE_FEATURES, write_results
 from metaxlm.analysis.results import FILE_NAME as RESULTS
-from metaxlm.analysis.score_tables import make_tables, write_evaluation
 from metaxlm.analysis.stats import COMPARISONS
 from metaxlm.analysis.tables import Table
 from metaxlm.digests import require_whole
@@ -19,8 +19,8 @@ from metaxlm.manifest import list_foreign_files
 from metaxlm.progress import say
 from metaxlm.run import task_plans
 from metaxlm.run.compare import compare_models, link_predictions, make_rows
+from metaxlm.run.evaluation import Evaluation, raise_failures
 from metaxlm.run.fingerprints import FileFingerprints
-from metaxlm.run.grid import Evaluation, raise_failures
 from metaxlm.run.jobs import PREDICTIONS, collecting, keep_current, list_jobs
 from metaxlm.run.models import find_all_models
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -88,12 +88,10 @@ class SentenceTeacher:
         self, texts: Sequence[str], device: torch.device, advance: Callable[[int], None]
     ) -> NDArray[np.float16]:
         """Return the vectors of texts, scaled to length 1, [A, D]."""
-        if self.modules.lower_case:
-            texts = [text.lower() for text in texts]
         chunks = embed_stream(
-            self.model, texts, device, advance=advance, title=TITLE, pooling=self.modules.pooling,
+            self.model, texts, device, advance=advance, title=TITLE,
             layers=[LayerChoice((self.model.encoder.config.num_layers,))],
-            max_length=self.max_length, batch_tokens=_BATCH_TOKENS,
+            modules=replace(self.modules, normalize=False), batch_tokens=_BATCH_TOKENS,
             precision="bfloat16" if device.type == "cuda" else "float32",
         )  # fmt: skip
         vectors_AD = torch.cat([F.normalize(part.vectors_YCD[0]).half() for part in chunks])
