@@ -16,7 +16,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.aligners import AlignSettings
 from metaxlm.probe.alignment import align_words
-from metaxlm.probe.embedding import embed_sentences, embed_texts
+from metaxlm.probe.embedding import MEAN, embed_texts
 from metaxlm.probe.pool import LayerChoice, choose_middle
 from metaxlm.probe.retrieval import mine_pairs
 from metaxlm.probe.retrieval_io import find_own_vectors
@@ -114,12 +114,11 @@ def embed_lines(
     """
     sentences = _choose_lines(lines)
     modules = find_own_vectors(model) if layer is None else None
-    if modules is not None:
-        return EmbeddedText(
-            sentences, embed_sentences(model, sentences, device, modules, title=title)
-        )
-    layers = [layer or choose_middle(model.encoder.config.num_layers)]
-    [vectors_SD] = embed_texts(model, sentences, device, layers=layers, title=title)
+    depth = model.encoder.config.num_layers
+    chosen = layer or (choose_middle(depth) if modules is None else LayerChoice((depth,)))
+    [vectors_SD] = embed_texts(
+        model, sentences, device, layers=[chosen], modules=modules or MEAN, title=title
+    )
     return EmbeddedText(sentences, vectors_SD)
 
 
