@@ -18,7 +18,14 @@ from metaxlm.data.shards import write_shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.init.start import match
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest
-from metaxlm.pretrain.distributed import DistributedContext, choose_device
+from metaxlm.pretrain.distributed import (
+    DistributedContext,
+    choose_device,
+    exact_device,
+    widest_float,
+)
+from metaxlm.pretrain.step import uses_bfloat16
+from metaxlm.recipe import TrainingRecipe
 
 # Of other families: one layer used twice, and language embeddings that nothing uses.
 OTHERS = {"albert": "fsdp", "xlm": "ddp"}
@@ -193,3 +200,25 @@ def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
         choose_device("cuda", 0, 3)
     with pytest.raises(MetaXLMError, match="cuda:1: one GPU for 2 processes"):
         choose_device("cuda:1", 0, 2)
+
+
+def test_auto_takes_a_gpu_of_apple_for_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MetaXLMError, match="mps: found no GPU of Apple"):
+        choose_device("mps")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert [choose_device(name).type for name in ("auto", "mps", "cpu")] == ["mps", "mps", "cpu"]
+    assert choose_device("auto", 0, 2).type == "cpu"
+    with pytest.raises(MetaXLMError, match="takes one process, not 2"):
+        choose_device("mps", 0, 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert choose_device("auto").type == "cuda"
+
+
+def test_mps_computes_no_float64_and_no_bfloat16() -> None:
+    mps = torch.device("mps")
+    assert (exact_device(mps).type, widest_float(mps)) == ("cpu", torch.float32)
+    assert not uses_bfloat16(TrainingRecipe(), mps)
+    with pytest.raises(MetaXLMError, match="bfloat16 is not supported on mps"):
+        uses_bfloat16(TrainingRecipe(precision="bfloat16"), mps)

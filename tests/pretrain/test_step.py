@@ -5,16 +5,20 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from tests.conftest import Shards
 from tests.trainings import AddedLoss, Source
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.masked_lm import MaskedLM
+from metaxlm.pretrain import step as step_module
 from metaxlm.pretrain.batches.masking import IGNORED, Masking
 from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.pretrain.step import PretrainStep
@@ -107,6 +111,59 @@ def test_steps_are_those_of_torch(shards: Shards, tokenizer: Tokenizer, anchor: 
     for name, parameter in model.named_parameters():
         found_parameter = case.model.get_parameter(name)
         torch.testing.assert_close(found_parameter, parameter, atol=2e-5, rtol=0, msg=name)
+
+
+class NoFloat64(TorchDispatchMode):
+    """Fails where a GPU of Apple does."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        tensors = [value for value in tree_leaves(found) if isinstance(value, torch.Tensor)]
+        assert all(tensor.dtype != torch.float64 for tensor in tensors), func
+        return found
+
+
+class PlainUpdate:
+    """The update of a device whose fused AdamW does not scale."""
+
+    def __init__(self, step: PretrainStep) -> None:
+        self._step = step
+
+    def step(self, shrink: torch.Tensor, bad: torch.Tensor) -> None:
+        gradients = [p.grad for p in self._step.model.parameters() if p.grad is not None]
+        self._step._step_plainly(gradients, shrink, bad)
+
+
+@pytest.mark.parametrize("bad_step", [None, 1])
+def test_steps_without_float64_and_fused_scaling_are_the_same(
+    shards: Shards, tokenizer: Tokenizer, bad_step: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_case() -> Case:
+        teacher = None if bad_step is None else AddedLoss({bad_step: float("nan")})
+        return Case(shards, tokenizer, clip=0.05, teacher=teacher)
+
+    expected = make_case()
+    expected.train(1)
+    monkeypatch.setattr(step_module, "widest_float", lambda device: torch.float32)
+    case = make_case()
+    step, compute, mask = case.step, case.step._compute, case.step._masking
+
+    def compute_strictly(inputs: Any, skip: bool = False) -> None:
+        with NoFloat64():
+            compute(inputs, skip)
+
+    def mask_exactly(*arguments: Any) -> Any:
+        with _disable_current_modes():
+            return mask(*arguments)
+
+    monkeypatch.setattr(step, "_compute", compute_strictly)
+    monkeypatch.setattr(step, "_masking", mask_exactly)
+    monkeypatch.setattr(step, "_fused_update", PlainUpdate(step))
+    case.train(1)
+    assert int(step.totals.bad) == int(bad_step is not None)
+    for name, parameter in expected.model.named_parameters():
+        found = case.model.get_parameter(name)
+        torch.testing.assert_close(found, parameter, atol=2e-6, rtol=0, msg=name)
 
 
 def test_bfloat16_changes_the_loss_a_little(shards: Shards, tokenizer: Tokenizer) -> None:

@@ -133,15 +133,15 @@ def _check_device(device: torch.device) -> Result:
 def _check_bfloat16(device: torch.device) -> Result:
     import torch
 
-    if device.type == "cpu":
-        return OK, "not used: a CPU trains in float32"
+    if device.type != "cuda":
+        return OK, f"not used: {device.type} trains in float32"
     is_supported = torch.cuda.is_bf16_supported(including_emulation=False)
     return (OK, "supported") if is_supported else (WARNING, "not supported; float32 is much slower")
 
 
 def _check_kernels(device: torch.device) -> Result:
-    if device.type == "cpu":
-        return OK, "plain torch; the fused kernels are for GPUs"
+    if device.type != "cuda":
+        return OK, "plain torch; the fused kernels are for CUDA devices"
     from metaxlm.model.kernels import is_available
 
     if not is_available(device):

@@ -53,9 +53,9 @@ from metaxlm.randomness import derive_seed, generator
 
 ADAM_BETAS = (0.9, 0.999)
 """The paper gives none for finetuning; these are XTREME's."""
-NOTE_EVERY = {"cpu": 20, "cuda": 200}
+NOTE_EVERY = {"cpu": 20, "cuda": 200, "mps": 200}
 """Steps between two reports of the loss; each one waits for the device."""
-EVALUATION_TOKENS = {"cpu": 4_096, "cuda": 65_536}
+EVALUATION_TOKENS = {"cpu": 4_096, "cuda": 65_536, "mps": 16_384}
 """Tokens of one forward pass of evaluation, padding included."""
 _GROUP_COST = 16
 """Tokens that take a CPU as long as one more group, which adds all gradients once more."""
@@ -246,7 +246,7 @@ class FinetuneStep(TrainStep[StepRows]):
         ]
         counts = [(batch.labels_BW != IGNORED).sum() for batch in batches]
         total = torch.stack(counts).sum().clamp_min(1)
-        step_loss = torch.zeros((), dtype=torch.float64, device=total.device)
+        step_loss = torch.zeros_like(self.totals.loss)
         for batch, group, count in zip(batches, inputs.groups, counts, strict=True):
             logits = compute_logits(self._model, batch, group.is_even)
             loss = self._task.compute_loss(logits, batch.labels_BW, batch.lengths_B)

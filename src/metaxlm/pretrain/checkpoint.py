@@ -205,7 +205,7 @@ class CheckpointWriter:
                 self._buffers[name] = torch.empty(
                     tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=tensor.is_cuda
                 )
-            self._buffers[name].copy_(tensor.detach(), non_blocking=True)
+            self._buffers[name].copy_(tensor.detach(), non_blocking=tensor.is_cuda)
         return {name: self._buffers[name] for name in tensors}
 
     def _write(self, checkpoint: Checkpoint, copied: torch.cuda.Event | None) -> None:

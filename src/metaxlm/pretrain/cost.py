@@ -238,6 +238,8 @@ def synchronize(device: torch.device) -> None:
     """Wait until a device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
 
 
 class DoesNotFit(MetaXLMError):
@@ -294,10 +296,13 @@ def measure_step(
             state = TrainingState()
             step.read(state)
     except torch.OutOfMemoryError as error:
-        total = torch.cuda.get_device_properties(device).total_memory / 2**30
+        place = str(device)
+        if device.type == "cuda":
+            total = torch.cuda.get_device_properties(device).total_memory / 2**30
+            place = f"the {total:.0f} GiB of {device}"
         raise DoesNotFit(
-            f"a step of {recipe.batch_size} x {recipe.length} tokens does not fit into the "
-            f"{total:.0f} GiB of {device}; increase micro_batches"
+            f"a step of {recipe.batch_size} x {recipe.length} tokens does not fit into {place}; "
+            "increase micro_batches"
         ) from error
     loss = math.nan if state.skipped else state.loss_sum / state.loss_count
     return Measurement(seconds, count, rows, peak, loss)

@@ -313,14 +313,14 @@ def measure_held_out(
     probability = largest(recipe.mask_probability)
 
     def compute(held_out: Sequence[MicroBatch]) -> float:
-        total = torch.zeros((), dtype=torch.float64, device=device)
+        total = torch.zeros_like(step.totals.loss)
         count = torch.zeros((), dtype=torch.int64, device=device)
         for batch in (held.to(device) for held in held_out):
             masked = masking(batch.ids_BL, batch.lengths_B, batch.rows_B, key, probability)
             casting = torch.autocast(device.type, torch.bfloat16, step.bfloat16)
             with own_bfloat16(device, step.bfloat16), casting:
                 loss, _ = step.objective(masked, batch.lengths_B)  # without the teacher's loss
-            total += loss.double()
+            total += loss.to(total.dtype)
             count += (masked.labels_M != IGNORED).sum()
         return float(total / count.clamp_min(1))
 

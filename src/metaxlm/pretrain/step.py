@@ -20,13 +20,14 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
+from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import NativeEncoder
 from metaxlm.model.kernels import fits, is_available
 from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import IGNORED, Masked, Masking
 from metaxlm.pretrain.batches.source import Extra, MicroBatch
 from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState
-from metaxlm.pretrain.distributed import DistributedContext, own_bfloat16
+from metaxlm.pretrain.distributed import DistributedContext, own_bfloat16, widest_float
 from metaxlm.pretrain.optimizer import export_moments, make_optimizer, set_rate
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
@@ -37,7 +38,7 @@ _MOST_GRAPHS = 24  # steps of further shapes run without a graph
 
 @dataclass
 class Totals:
-    """Sums over steps, as scalars on the device: float64 and int64."""
+    """Sums over steps, as scalars on the device: the widest floats, and int64."""
 
     loss: Tensor  # summed over good steps since `reset`
     steps: Tensor  # good steps since `reset`
@@ -50,7 +51,7 @@ class Totals:
     @classmethod
     def zeros(cls, device: torch.device) -> Self:
         """Return empty totals."""
-        real, whole = torch.float64, torch.int64
+        real, whole = widest_float(device), torch.int64
         kinds = (real, whole, real, real, whole, whole, real)
         return cls(*(torch.zeros((), dtype=kind, device=device) for kind in kinds))
 
@@ -132,6 +133,8 @@ class TrainStep(ABC, Generic[Inputs]):
         self._before_update(bad)
         if self._fused_update is not None:
             self._fused_update.step(shrink, bad.float())
+        elif self.world.device.type == "mps":
+            self._step_plainly(gradients, shrink, bad)
         else:
             # Fused AdamW divides gradients by `grad_scale` and does nothing if `found_inf` is 1.
             self._optimizer.grad_scale = shrink  # type: ignore[attr-defined]
@@ -146,8 +149,14 @@ class TrainStep(ABC, Generic[Inputs]):
         totals.steps += ~bad
         totals.bad += bad
         totals.bad_in_row.copy_((totals.bad_in_row + 1) * bad)
-        good_norm = torch.where(bad, 0.0, norm).double()
+        good_norm = torch.where(bad, 0.0, norm).to(totals.largest_norm.dtype)
         totals.largest_norm.copy_(torch.maximum(totals.largest_norm, good_norm))
+
+    def _step_plainly(self, gradients: list[Tensor], shrink: Tensor, bad: Tensor) -> None:
+        """Scale gradients and skip bad steps where no fused AdamW does it; wait for the device."""
+        if not bad:
+            torch._foreach_div_(gradients, shrink)
+            self._optimizer.step()
 
     def _autocast(self) -> AbstractContextManager[object]:
         if not self.bfloat16:
@@ -334,7 +343,7 @@ class _MaskedLMInputs:
             [batch.to(device) for batch in self.batches],
             [seed.to(device) for seed in self.seeds],
             self.key.to(device),
-            self.probability.to(device),
+            self.probability.to(device, widest_float(device)),
         )
 
     def fill(self, other: Self) -> None:
@@ -405,7 +414,7 @@ class ModelStep(TrainStep[Inputs]):
             totals.steps, totals.bad, totals.bad_in_row, totals.loss, totals.largest_norm,
             totals.norm,
         )  # fmt: skip
-        read = torch.stack([n.double() for n in numbers]).tolist()
+        read = torch.stack([n.to(totals.loss.dtype) for n in numbers]).tolist()
         *counts, state.loss_sum, state.largest_norm, norm = read
         state.loss_count, state.skipped, state.skipped_in_row = map(int, counts)
         return float(norm)
@@ -484,7 +493,7 @@ class PretrainStep(ModelStep[_MaskedLMInputs]):
         count = torch.stack([(m.labels_M != IGNORED).sum() for m in masked]).sum()
         count = self.world.sum(count).clamp_min(1)
         self._optimizer.zero_grad(set_to_none=True)
-        loss = torch.zeros((), dtype=torch.float64, device=self.world.device)
+        loss = torch.zeros_like(self.totals.loss)
         for index, batch in enumerate(inputs.batches):
             with self.world.no_sync(self.objective, index + 1 < len(masked)):
                 loss += self._backward(batch, masked[index], inputs.seeds[index], count)
@@ -499,11 +508,13 @@ class PretrainStep(ModelStep[_MaskedLMInputs]):
             loss: Tensor = loss_sum / count + teaching
             # DDP and FSDP average over processes, but this loss is a share of a sum.
             torch.autograd.backward(loss * self.world.size)
-        return loss.detach().double()
+        return loss.detach().to(self.totals.loss.dtype)
 
 
 def uses_bfloat16(recipe: TrainingRecipe, device: torch.device) -> bool:
     """Return whether matrix products run in bfloat16: `auto` uses it on GPUs that support it."""
     if recipe.precision == "auto":
         return device.type == "cuda" and torch.cuda.is_bf16_supported()
+    if recipe.precision == "bfloat16" and device.type == "mps":
+        raise MetaXLMError("precision: bfloat16 is not supported on mps; use float32 or auto")
     return recipe.precision == "bfloat16"

@@ -224,7 +224,7 @@ class SentenceStep(ModelStep[_SentenceInputs]):
         with own_bfloat16(world.device, self.bfloat16):
             # Each process has the gradient of its own rows, and DDP averages over processes.
             torch.autograd.backward(loss * world.size)
-        return loss.detach().double()
+        return loss.detach().to(self.totals.loss.dtype)
 
     def _backward_blocks(self, inputs: _SentenceInputs, masking: Masking) -> Tensor:
         blocks = [batch.blocks for batch in inputs.batches if batch.blocks is not None]
@@ -233,7 +233,7 @@ class SentenceStep(ModelStep[_SentenceInputs]):
         ]
         count = torch.stack([(m.labels_M != IGNORED).sum() for m in masked]).sum()
         count = self.world.sum(count).clamp_min(1)
-        total = torch.zeros((), dtype=torch.float64, device=self.world.device)
+        total = torch.zeros_like(self.totals.loss)
         for number, (block, found) in enumerate(zip(blocks, masked, strict=True)):
             if not is_recording():
                 torch.manual_seed(block.dropout_seed)
@@ -247,7 +247,7 @@ class SentenceStep(ModelStep[_SentenceInputs]):
                     loss_sum = self.objective(found, block.lengths_B, seed)
                 loss = self._settings.mlm_weight * loss_sum / count
                 torch.autograd.backward(loss * self.world.size)
-            total += loss.detach().double()
+            total += loss.detach().to(total.dtype)
         return self.world.sum(total)
 
 

@@ -62,7 +62,7 @@ class MicroBatch:
         if device.type == "cpu":
             return self
         tensors = (self.ids_BL, self.lengths_B, self.rows_B)
-        ids, lengths, rows = (tensor.to(device, non_blocking=True) for tensor in tensors)
+        ids, lengths, rows = (t.to(device, non_blocking=t.is_pinned()) for t in tensors)
         extra = None if self.extra is None else self.extra.to(device)
         return replace(self, ids_BL=ids, lengths_B=lengths, rows_B=rows, extra=extra)
 
