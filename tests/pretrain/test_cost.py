@@ -103,7 +103,7 @@ def test_memory_of_activations_is_what_autograd_keeps(
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = loss_of(model, 8, 64, 80)
     assert loss.requires_grad
-    estimate = cost.estimate_memory(config, 8, 64, 80, bfloat16=False, flash=not dropout)
+    estimate = cost.estimate_memory(config, 8, 64, 80, is_half=False, flash=not dropout)
     # Of the logits only the log-probabilities are kept; their gradient comes later.
     expected = estimate["activations"] + estimate["logits"] / 2
     assert sum(kept.values()) == pytest.approx(expected, rel=0.1)

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
+from metaxlm.pretrain import step as step_module
 from metaxlm.pretrain.checkpoint import CheckpointWriter, TrainingState, load_newest
 
 pytestmark = [
@@ -43,6 +44,50 @@ def test_bad_steps_are_skipped_and_end_the_run(training: Training, tmp_path: Pat
     with pytest.raises(MetaXLMError, match="steps in a row, 11 to"):
         training.run(tmp_path / "many", recipe, added=dict.fromkeys(range(11, 400), nan))
     assert read_json(tmp_path / "many" / "bad_steps.json")[0]["step"] == 11
+
+
+LONG = RECIPE.model_copy(update={"steps": 60, "log_every": 10, "learning_rate": 1e-2})
+
+
+def losses(folder: Path) -> list[float]:
+    return [row["loss"] for row in rows(folder) if "loss" in row]
+
+
+def test_float16_learns_as_bfloat16_does(training: Training, tmp_path: Path) -> None:
+    for precision in ("bfloat16", "float16"):
+        training.run(tmp_path / precision, LONG.model_copy(update={"precision": precision}))
+    found, expected = losses(tmp_path / "float16"), losses(tmp_path / "bfloat16")
+    assert found[-1] < found[0] - 0.3
+    assert found == pytest.approx(expected, abs=0.3)  # dropout differs: these are plain steps
+    assert rows(tmp_path / "float16")[-2]["loss_scale"] > 1.0
+
+
+def test_an_older_gpu_trains_in_float16_without_kernels(
+    training: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training.run(tmp_path / "named", LONG.model_copy(update={"precision": "float16"}))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 5))
+    training.run(tmp_path / "auto", LONG)
+    assert losses(tmp_path / "auto") == pytest.approx(losses(tmp_path / "named"), abs=0.05)
+    assert rows(tmp_path / "auto")[-2]["loss_scale"] == rows(tmp_path / "named")[-2]["loss_scale"]
+
+
+def test_float16_resumes_with_its_scale(
+    training: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_module, "_GROWTH_INTERVAL", 6)
+    recipe = RECIPE.model_copy(update={"precision": "float16"})
+    bad = {3: BAD_GRADIENT, 15: float("nan")}
+    training.run(tmp_path / "whole", recipe, added=bad)
+    for crash_at in (5, 17, 24):
+        with pytest.raises(RuntimeError, match="crash"):
+            training.run(tmp_path / "parts", recipe, added=bad, act=crash(crash_at))
+    training.run(tmp_path / "parts", recipe, added=bad)
+    states = [ending(tmp_path / name)["state"] for name in ("whole", "parts")]
+    for key in ("loss_scale", "scale_steps", "skipped", "skipped_in_row", "tokens"):
+        assert states[0][key] == states[1][key], key
+    # Torch's attention adds up its gradients in any order.
+    assert losses(tmp_path / "parts") == pytest.approx(losses(tmp_path / "whole"), abs=0.02)
 
 
 def test_a_save_in_the_background_holds_what_its_step_had(tmp_path: Path) -> None:

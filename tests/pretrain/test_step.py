@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.conftest import Shards
-from tests.trainings import AddedLoss, Source
+from tests.trainings import BAD_GRADIENT, AddedLoss, Source
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -21,7 +21,7 @@ from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain import step as step_module
 from metaxlm.pretrain.batches.masking import IGNORED, Masking
 from metaxlm.pretrain.distributed import DistributedContext
-from metaxlm.pretrain.step import PretrainStep
+from metaxlm.pretrain.step import LossScale, PretrainStep
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
 CPU = torch.device("cpu")
@@ -37,7 +37,7 @@ class Case:
         shards: Shards,
         tokenizer: Tokenizer,
         clip: float = 0.0,
-        bfloat16: bool = False,
+        precision: str = "float32",
         dropout: float = 0.0,
         teacher: AddedLoss | None = None,
         anchor: float = 0.0,
@@ -49,7 +49,6 @@ class Case:
         config = EncoderConfig(len(tokenizer), 32, 2, 2, 64, 32, **rates)
         self.model = MaskedLM(config)
         self.start = copy.deepcopy(self.model)
-        precision = "bfloat16" if bfloat16 else "float32"
         settings = {"clip": clip, "precision": precision, "anchor": anchor}
         recipe = RECIPE.model_copy(update=settings)
         alone = DistributedContext.alone(CPU)
@@ -166,11 +165,58 @@ def test_steps_without_float64_and_fused_scaling_are_the_same(
         torch.testing.assert_close(found, parameter, atol=2e-6, rtol=0, msg=name)
 
 
-def test_bfloat16_changes_the_loss_a_little(shards: Shards, tokenizer: Tokenizer) -> None:
-    exact = Case(shards, tokenizer).train(1, steps=1)[0]
-    rounded = Case(shards, tokenizer, bfloat16=True).train(1, steps=1)[0]
-    assert exact != rounded
-    assert rounded == pytest.approx(exact, rel=0.01)
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_changes_steps_a_little(
+    shards: Shards, tokenizer: Tokenizer, precision: str
+) -> None:
+    case, exact = Case(shards, tokenizer, 0.05, precision), Case(shards, tokenizer, 0.05)
+    losses, expected = case.train(2), exact.train(2)
+    assert losses != expected
+    assert losses == pytest.approx(expected, rel=0.01)
+    assert float(case.step.totals.norm) == pytest.approx(float(exact.step.totals.norm), rel=0.05)
+    assert int(case.step.totals.bad) == 0
+    assert (case.step.scale is not None) == (precision == "float16")
+
+
+def test_scaled_steps_are_those_without_a_scale(shards: Shards, tokenizer: Tokenizer) -> None:
+    case, exact = (Case(shards, tokenizer, 0.05) for _ in range(2))
+    case.step.scale = LossScale(CPU)
+    assert case.train(1) == exact.train(1)  # powers of two leave all digits as they are
+    for name, parameter in exact.model.named_parameters():
+        torch.testing.assert_close(case.model.get_parameter(name), parameter, msg=name)
+
+
+def test_an_overflow_lowers_the_scale_and_changes_nothing_else(
+    shards: Shards, tokenizer: Tokenizer
+) -> None:
+    bad = {0: BAD_GRADIENT, 1: float("nan")}
+    case = Case(shards, tokenizer, precision="float16", teacher=AddedLoss(bad), anchor=10.0)
+    scale, totals = case.step.scale, case.step.totals
+    assert scale is not None
+    first = float(scale.value)
+    case.train(1, steps=1)
+    assert (int(totals.bad), int(totals.overflows), int(totals.bad_in_row)) == (1, 1, 0)
+    case.train(1, steps=2)  # the first overflows again; another scale does not help the second
+    assert (int(totals.bad), int(totals.overflows), int(totals.bad_in_row)) == (3, 2, 1)
+    assert float(scale.value) == first / 8
+    for name, parameter in case.start.named_parameters():
+        assert torch.equal(case.model.get_parameter(name), parameter), name
+    case.train(1)
+    assert (int(totals.bad_in_row), int(totals.steps), int(scale.good_steps)) == (0, 1, 1)
+    assert not torch.equal(case.model.encoder.words.weight, case.start.encoder.words.weight)
+
+
+def test_the_scale_grows_after_good_steps_and_has_a_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_module, "_GROWTH_INTERVAL", 3)
+    monkeypatch.setattr(step_module, "_FIRST_SCALE", 4.0)
+    scale, good, bad = LossScale(CPU), torch.tensor(False), torch.tensor(True)
+    found = []
+    for is_bad in (good, good, good, good, bad, good, good, bad, bad, bad, bad):
+        found.append((bool(scale.is_overflow(bad, torch.ones(()))), float(scale.value)))
+        scale.update(is_bad)
+    assert [value for _, value in found] == [4, 4, 4, 8, 8, 4, 4, 4, 2, 1, 1]
+    assert [is_overflow for is_overflow, _ in found] == [True] * 9 + [False] * 2
+    assert not scale.is_overflow(bad, torch.tensor(float("nan")))
 
 
 def test_a_bad_step_is_left_out_of_the_mean(shards: Shards, tokenizer: Tokenizer) -> None:

@@ -63,7 +63,7 @@ def doctor_command(
         "python": lambda: (OK, f"{platform.python_version()}, {sys.executable}"),
         **{package: partial(_check_version, package) for package in LEAST_VERSIONS},
         "device": partial(_check_device, chosen),
-        "bfloat16": partial(_check_bfloat16, chosen),
+        "precision": partial(_check_precision, chosen),
         "kernels": partial(_check_kernels, chosen),
         "matmul": partial(_check_matmul, chosen),
         "output folder": partial(_check_output, output),
@@ -130,13 +130,10 @@ def _check_device(device: torch.device) -> Result:
     return (OK, detail) if free >= 1 << 30 else (WARNING, f"{detail}; end other processes")
 
 
-def _check_bfloat16(device: torch.device) -> Result:
-    import torch
+def _check_precision(device: torch.device) -> Result:
+    from metaxlm.pretrain.distributed import choose_dtype
 
-    if device.type != "cuda":
-        return OK, f"not used: {device.type} trains in float32"
-    is_supported = torch.cuda.is_bf16_supported(including_emulation=False)
-    return (OK, "supported") if is_supported else (WARNING, "not supported; float32 is much slower")
+    return OK, f"{str(choose_dtype('auto', device)).removeprefix('torch.')} for `precision: auto`"
 
 
 def _check_kernels(device: torch.device) -> Result:

@@ -177,19 +177,19 @@ def _plan_run(
     run: TrainingRun, device: torch.device, measured: Measurement | str | None, named: str | None
 ) -> dict[str, Any]:
     from metaxlm.pretrain import cost
-    from metaxlm.pretrain.step import uses_bfloat16
+    from metaxlm.pretrain.distributed import choose_dtype
 
     config, recipe, frozen = run.config, run.recipe, run.frozen_body
-    is_gpu, bfloat16 = device.type == "cuda", uses_bfloat16(recipe, device)
+    is_gpu, dtype = device.type == "cuda", choose_dtype(recipe.precision, device)
 
-    def estimate_memory(bfloat16: bool, flash: bool) -> dict[str, int]:
+    def estimate_memory(is_half: bool, flash: bool) -> dict[str, int]:
         num_rows = -(-recipe.batch_size // recipe.micro_batches)
         slots = cost.count_slots(recipe, num_rows)
         return cost.estimate_memory(
-            config, num_rows, recipe.length, slots, bfloat16, frozen_body=frozen, flash=flash
+            config, num_rows, recipe.length, slots, is_half, frozen_body=frozen, flash=flash
         )
 
-    memory = estimate_memory(bfloat16, is_gpu or not config.attention_dropout)
+    memory = estimate_memory(dtype.itemsize == cost.HALF, is_gpu or not config.attention_dropout)
     own_flops = cost.step_flops(config, recipe, frozen_body=frozen)
     flops = own_flops + cost.teacher_flops(config, recipe, run.teacher_share)
     row: dict[str, Any] = {
@@ -210,7 +210,7 @@ def _plan_run(
     }
     share = ASSUMED_SHARE
     if measured is not None and not isinstance(measured, str):
-        peak = cost.measure_peak(device, bfloat16)
+        peak = cost.measure_peak(device, dtype)
         row["measured"] = {
             "seconds_per_step": measured.seconds,
             "steps": measured.num_steps,

@@ -28,13 +28,13 @@ from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import MicroBatch
 from metaxlm.pretrain.checkpoint import TrainingState
-from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.pretrain.distributed import DistributedContext, choose_dtype
 from metaxlm.pretrain.optimizer import largest, value_at
-from metaxlm.pretrain.step import PretrainStep, uses_bfloat16
+from metaxlm.pretrain.step import PretrainStep
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 from metaxlm.vocab.tokens import FIRST_TOKENS, MASK_TOKEN, wrap_tokenizer
 
-FLOAT, HALF = 4, 2  # bytes of a float32 and of a bfloat16
+FLOAT, HALF = 4, 2  # bytes of a float32, and of a bfloat16 or float16
 _SAMPLED_STEPS, _PEAK_REPEATS, _TIME_LIMIT_S = 1_000, 10, 20.0
 _EXPECTED_SHARE = 0.3  # of the matmul rate, to choose the number of rows to time
 _MEMORY_MARGIN = 1.3  # temporary tensors and fragmentation, measured on a CPU
@@ -158,7 +158,7 @@ def estimate_memory(
     batch_size: int,
     length: int,
     num_predictions: int,
-    bfloat16: bool,
+    is_half: bool,
     *,
     frozen_body: bool = False,
     flash: bool = True,
@@ -169,7 +169,7 @@ def estimate_memory(
     """
     parameters, trainable = count_parameters(config), count_trainable(config, frozen_body)
     size, inner = config.hidden_size, config.ffn_size
-    width = HALF if bfloat16 else FLOAT
+    width = HALF if is_half else FLOAT
     # Dropout stores one byte per value on a GPU, and the factor itself on a CPU.
     mask = (1 if flash else width) if config.dropout else 0
     # Saved for the backward pass of a layer, per token: query, key, value and their mixture;
@@ -181,12 +181,12 @@ def estimate_memory(
         # Scaled queries and keys; attention weights before and after dropout, and its factors.
         layer += 2 * size * width + config.num_heads * length * 3 * width
     # The log-probabilities and their gradient, and one copy in the type of the product.
-    logits = config.vocab_size * (2 * FLOAT + (HALF if bfloat16 else 0))
+    logits = config.vocab_size * (2 * FLOAT + (HALF if is_half else 0))
     return {
         "weights": parameters * FLOAT,
         "gradients": trainable * FLOAT,
         "moments": 2 * trainable * FLOAT,
-        "bfloat16 copies": parameters * HALF if bfloat16 else 0,
+        "half copies": parameters * HALF if is_half else 0,
         "activations": batch_size * length * config.num_layers * layer,
         "logits": num_predictions * logits,
     }
@@ -210,12 +210,12 @@ def estimate_disk(
 
 
 @cache
-def measure_peak(device: torch.device, bfloat16: bool | None = None) -> float:
+def measure_peak(device: torch.device, dtype: torch.dtype | None = None) -> float:
     """Measure the FLOP/s of a large matrix product, by default in the type of `precision: auto`."""
-    if bfloat16 is None:
-        bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    dtype = dtype or choose_dtype("auto", device)
+    if dtype == torch.float16 and device.type == "cpu":
+        dtype = torch.float32  # most CPUs have no instructions for float16
     size = 8192 if device.type == "cuda" else 1024
-    dtype = torch.bfloat16 if bfloat16 else torch.float32
     generator = torch.Generator(device).manual_seed(0)
     first, second = (
         torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2)
@@ -320,7 +320,7 @@ def affordable_rows(
 ) -> int:
     """Estimate the number of rows of a step that takes this time."""
     row = count_step_flops(config, 1, recipe.length, count_slots(recipe, 1))
-    rate = measure_peak(device, uses_bfloat16(recipe, device))
+    rate = measure_peak(device, choose_dtype(recipe.precision, device))
     return int(seconds * rate * _EXPECTED_SHARE / row)
 
 
@@ -339,7 +339,7 @@ def _check_memory(config: EncoderConfig, recipe: TrainingRecipe, num_rows: int) 
     """Raise an error instead of being killed by the system."""
     free = free_memory(torch.device("cpu"))
     slots, flash = count_slots(recipe, num_rows), config.attention_dropout == 0
-    parts = estimate_memory(config, num_rows, recipe.length, slots, bfloat16=False, flash=flash)
+    parts = estimate_memory(config, num_rows, recipe.length, slots, is_half=False, flash=flash)
     needed = _MEMORY_MARGIN * sum(parts.values())
     if free is not None and needed > free:
         raise DoesNotFit(

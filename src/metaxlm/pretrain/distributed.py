@@ -417,13 +417,33 @@ def widest_float(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
+def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
+    """Return the type of matrix products in training for `precision` of a recipe.
+
+    `auto` is bfloat16 from compute capability 8.0 on, float16 on older GPUs, else float32.
+    """
+    if precision == "auto":
+        if device.type != "cuda":
+            return torch.float32
+        is_new = torch.cuda.get_device_capability(device) >= (8, 0)
+        return torch.bfloat16 if is_new else torch.float16
+    if precision != "float32" and device.type == "mps":
+        raise MetaXLMError(f"precision: {precision} is not supported on mps; use float32 or auto")
+    dtype: torch.dtype = getattr(torch, precision)
+    return dtype
+
+
 @contextmanager
-def own_bfloat16(device: torch.device, enabled: bool = True) -> Iterator[None]:
-    """Use torch's own bfloat16 products on a CPU that has no instructions for them.
+def own_products(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
+    """Use torch's own products in bfloat16 or float16 on a CPU that has no instructions for them.
 
     oneDNN fails there, and is then disabled for the process, which changes later results.
     """
-    if not enabled or device.type != "cpu" or torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    is_supported = {
+        torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
+        torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
+    }
+    if device.type != "cpu" or dtype not in is_supported or is_supported[dtype]():
         yield
         return
     # Not flags(): it also sets options of Intel GPUs, and warns about them.

@@ -1,7 +1,8 @@
 """Optimizer steps that never wait for the device, for pretraining and finetuning.
 
-A step whose loss or gradient is not finite changes no weight and no moment, and is counted. Totals
-stay on the device until they are read. On one GPU with fused kernels the whole step, from its
+A step whose loss or gradient is not finite changes no weight and no moment, and is counted. In
+float16 the loss is scaled, and a gradient that overflows lowers the scale. Totals stay on the
+device until they are read. On one GPU with fused kernels the whole step, from its
 inputs to the optimizer, is one CUDA graph per input shape. In pretraining, loss and
 gradients are divided by the number of predictions in the whole step, so the result does not depend
 on the split into micro-batches and processes.
@@ -20,20 +21,26 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import NativeEncoder
 from metaxlm.model.kernels import fits, is_available
 from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import IGNORED, Masked, Masking
 from metaxlm.pretrain.batches.source import Extra, MicroBatch
 from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState
-from metaxlm.pretrain.distributed import DistributedContext, own_bfloat16, widest_float
+from metaxlm.pretrain.distributed import (
+    DistributedContext,
+    choose_dtype,
+    own_products,
+    widest_float,
+)
 from metaxlm.pretrain.optimizer import export_moments, make_optimizer, set_rate
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
 _STEPS_AHEAD = 8  # of the host before the device
 _WARM_UP = 2  # steps without effect before a capture compile kernels and allocate moments
 _MOST_GRAPHS = 24  # steps of further shapes run without a graph
+# Of the loss scale, as in torch.amp.GradScaler: it doubles after this many good steps in a row.
+_FIRST_SCALE, _LEAST_SCALE, _GROWTH_INTERVAL = 2.0**16, 1.0, 2_000
 
 
 @dataclass
@@ -45,14 +52,15 @@ class Totals:
     norm: Tensor  # of the last gradient before clipping
     last_loss: Tensor  # finite or not
     bad: Tensor  # skipped steps since the start of the run
-    bad_in_row: Tensor  # consecutive skipped steps up to now
+    bad_in_row: Tensor  # consecutive skipped steps up to now, without overflows
+    overflows: Tensor  # skipped steps that lowered the loss scale, since the object was made
     largest_norm: Tensor  # of the gradients of good steps since `reset`
 
     @classmethod
     def zeros(cls, device: torch.device) -> Self:
         """Return empty totals."""
         real, whole = widest_float(device), torch.int64
-        kinds = (real, whole, real, real, whole, whole, real)
+        kinds = (real, whole, real, real, whole, whole, whole, real)
         return cls(*(torch.zeros((), dtype=kind, device=device) for kind in kinds))
 
     def reset(self) -> None:
@@ -60,6 +68,30 @@ class Totals:
         self.loss.zero_()
         self.steps.zero_()
         self.largest_norm.zero_()
+
+
+class LossScale:
+    """The factor of the loss in float16, whose small gradients would be 0 without it.
+
+    It stays on the device. Its rule is that of torch.amp.GradScaler, which cannot clip by the
+    divisor of the fused AdamW: halve after an overflow, double after 2,000 steps without one.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.value = torch.tensor(_FIRST_SCALE, device=device)
+        self.good_steps = torch.zeros((), dtype=torch.int64, device=device)  # since it changed
+
+    def is_overflow(self, bad: Tensor, loss: Tensor) -> Tensor:
+        """Return whether a lower scale may make a bad step good: not if the loss is not finite."""
+        return bad & loss.isfinite() & (self.value > _LEAST_SCALE)
+
+    def update(self, bad: Tensor) -> None:
+        """Adapt to a step."""
+        self.good_steps.copy_((self.good_steps + 1) * ~bad)
+        is_due = self.good_steps >= _GROWTH_INTERVAL
+        factor = torch.where(bad, 0.5, torch.where(is_due, 2.0, 1.0))
+        self.value.copy_((self.value * factor).clamp_min(_LEAST_SCALE))
+        self.good_steps.mul_(~is_due)
 
 
 class _StepInputs(Protocol):
@@ -80,10 +112,11 @@ class TrainStep(ABC, Generic[Inputs]):
         world: DistributedContext,
         *,
         clip: float,
-        bfloat16: bool,
+        dtype: torch.dtype,
     ) -> None:
         self.totals = Totals.zeros(world.device)
-        self.world, self.bfloat16 = world, bfloat16
+        self.world, self.dtype = world, dtype
+        self.scale = LossScale(world.device) if dtype == torch.float16 else None
         self._optimizer = optimizer
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._clip = clip if clip > 0 else math.inf
@@ -125,11 +158,21 @@ class TrainStep(ABC, Generic[Inputs]):
             if len(self._running) > _STEPS_AHEAD:  # queued inputs would fill the memory
                 self._running.popleft().synchronize()
 
+    def _backpropagate(self, loss: Tensor) -> None:
+        """Add the gradients of a loss, which is this process's share of a sum."""
+        # DDP and FSDP average over processes.
+        factor = self.world.size if self.scale is None else self.scale.value * self.world.size
+        torch.autograd.backward(loss * factor)
+
     def _update(self, loss: Tensor, skip: bool) -> None:
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         norm = self.world.total_norm(gradients)
+        if self.scale is not None:
+            norm = norm / self.scale.value
         bad = ~(norm.isfinite() & loss.isfinite()) | skip
         shrink = (norm / self._clip).clamp_min(1.0)
+        if self.scale is not None:
+            shrink = shrink * self.scale.value
         self._before_update(bad)
         if self._fused_update is not None:
             self._fused_update.step(shrink, bad.float())
@@ -148,7 +191,13 @@ class TrainStep(ABC, Generic[Inputs]):
         totals.loss += torch.where(bad, 0.0, loss)
         totals.steps += ~bad
         totals.bad += bad
-        totals.bad_in_row.copy_((totals.bad_in_row + 1) * bad)
+        counted = bad
+        if self.scale is not None:
+            overflow = self.scale.is_overflow(bad, loss)
+            totals.overflows += overflow
+            counted = bad & ~overflow
+            self.scale.update(bad)
+        totals.bad_in_row.copy_((totals.bad_in_row + counted) * bad)
         good_norm = torch.where(bad, 0.0, norm).to(totals.largest_norm.dtype)
         totals.largest_norm.copy_(torch.maximum(totals.largest_norm, good_norm))
 
@@ -158,11 +207,12 @@ class TrainStep(ABC, Generic[Inputs]):
             torch._foreach_div_(gradients, shrink)
             self._optimizer.step()
 
-    def _autocast(self) -> AbstractContextManager[object]:
-        if not self.bfloat16:
+    def autocast(self) -> AbstractContextManager[object]:
+        """Return the context of forward passes."""
+        if self.dtype == torch.float32:
             return nullcontext()
         # A graph must cast weights in each replay instead of using an earlier cache.
-        return torch.autocast(self.world.device.type, torch.bfloat16, cache_enabled=False)
+        return torch.autocast(self.world.device.type, self.dtype, cache_enabled=False)
 
     def _find_graph(self, inputs: Inputs) -> _Graph[Inputs] | None:
         if not self._can_be_captured():
@@ -287,9 +337,11 @@ class Objective(nn.Module):
         self._kernels = kernels
 
     def uses_fused_kernels(self, device: torch.device) -> bool:
-        """Return whether the fused kernels are used: on a supported GPU, under autocast."""
-        wanted = self._kernels == "auto" and torch.is_autocast_enabled()
-        return wanted and is_available(device) and fits(self.model.config)
+        """Return whether the fused kernels are used: on a supported GPU, in bfloat16."""
+        if self._kernels == "plain" or not torch.is_autocast_enabled("cuda"):
+            return False
+        is_bfloat16 = torch.get_autocast_dtype("cuda") == torch.bfloat16
+        return is_bfloat16 and is_available(device) and fits(self.model.config)
 
     def forward(
         self,
@@ -380,8 +432,8 @@ class ModelStep(TrainStep[Inputs]):
             self.model, learning_rate=rate, weight_decay=decay, betas=(first, second),
             epsilon=epsilon, body_rate=recipe.body_rate,
         )  # fmt: skip
-        bfloat16 = uses_bfloat16(recipe, world.device)
-        super().__init__(optimizer, world, clip=recipe.clip, bfloat16=bfloat16)
+        dtype = choose_dtype(recipe.precision, world.device)
+        super().__init__(optimizer, world, clip=recipe.clip, dtype=dtype)
         self._anchor = recipe.anchor
         words = self.model.encoder.words.weight
         self._start = words.detach().clone() if recipe.anchor else None
@@ -417,6 +469,9 @@ class ModelStep(TrainStep[Inputs]):
         read = torch.stack([n.to(totals.loss.dtype) for n in numbers]).tolist()
         *counts, state.loss_sum, state.largest_norm, norm = read
         state.loss_count, state.skipped, state.skipped_in_row = map(int, counts)
+        if self.scale is not None:
+            state.loss_scale = float(self.scale.value)
+            state.scale_steps = int(self.scale.good_steps)
         return float(norm)
 
     def collect(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -435,6 +490,9 @@ class ModelStep(TrainStep[Inputs]):
         totals.bad.fill_(state.skipped)
         totals.bad_in_row.fill_(state.skipped_in_row)
         totals.largest_norm.fill_(state.largest_norm)
+        if self.scale is not None and state.loss_scale is not None:
+            self.scale.value.fill_(state.loss_scale)
+            self.scale.good_steps.fill_(state.scale_steps)
         # Graphs contain the replaced moments.
         self._graphs.clear()
         self._fused_update = None
@@ -449,7 +507,7 @@ class ModelStep(TrainStep[Inputs]):
     def _can_be_captured(self) -> bool:
         if self.world.size > 1 or not isinstance(self.objective, Objective):
             return False
-        with self._autocast():
+        with self.autocast():
             return self.objective.uses_fused_kernels(self.world.device)
 
     def _make_fused_update(self) -> FusedUpdate:
@@ -502,19 +560,9 @@ class PretrainStep(ModelStep[_MaskedLMInputs]):
     def _backward(self, batch: MicroBatch, masked: Masked, seed: Tensor, count: Tensor) -> Tensor:
         if not is_recording():
             torch.manual_seed(batch.dropout_seed)
-        with own_bfloat16(self.world.device, self.bfloat16):
-            with self._autocast():
+        with own_products(self.world.device, self.dtype):
+            with self.autocast():
                 loss_sum, teaching = self.objective(masked, batch.lengths_B, batch.extra, seed)
             loss: Tensor = loss_sum / count + teaching
-            # DDP and FSDP average over processes, but this loss is a share of a sum.
-            torch.autograd.backward(loss * self.world.size)
+            self._backpropagate(loss)
         return loss.detach().to(self.totals.loss.dtype)
-
-
-def uses_bfloat16(recipe: TrainingRecipe, device: torch.device) -> bool:
-    """Return whether matrix products run in bfloat16: `auto` uses it on GPUs that support it."""
-    if recipe.precision == "auto":
-        return device.type == "cuda" and torch.cuda.is_bf16_supported()
-    if recipe.precision == "bfloat16" and device.type == "mps":
-        raise MetaXLMError("precision: bfloat16 is not supported on mps; use float32 or auto")
-    return recipe.precision == "bfloat16"

@@ -94,7 +94,7 @@ class SentenceTeacher:
             self.model, texts, device, advance=advance, title=TITLE, pooling=self.modules.pooling,
             layers=[LayerChoice((self.model.encoder.config.num_layers,))],
             max_length=self.max_length, batch_tokens=_BATCH_TOKENS,
-            precision="bfloat16" if device.type == "cuda" else "float32",
+            precision="auto",
         )  # fmt: skip
         vectors_AD = torch.cat([F.normalize(part.vectors_YCD[0]).half() for part in chunks])
         found: NDArray[np.float16] = vectors_AD.numpy()
