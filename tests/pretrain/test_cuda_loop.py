@@ -13,8 +13,11 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
+from metaxlm.model.encoder import EncoderConfig, Rotary
 from metaxlm.pretrain import step as step_module
 from metaxlm.pretrain.checkpoint import CheckpointWriter, TrainingState, load_newest
+from metaxlm.pretrain.cost import measure_step
+from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
 pytestmark = [
     pytest.mark.gpu,
@@ -88,6 +91,33 @@ def test_float16_resumes_with_its_scale(
         assert states[0][key] == states[1][key], key
     # Torch's attention adds up its gradients in any order.
     assert losses(tmp_path / "parts") == pytest.approx(losses(tmp_path / "whole"), abs=0.02)
+
+
+@pytest.mark.parametrize("rotary", [None, Rotary(window=3)], ids=["roberta", "modernbert"])
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_layers_computed_again_change_nothing(
+    shards: Shards, tokenizer: Tokenizer, tmp_path: Path, precision: str, rotary: Rotary | None
+) -> None:
+    """Recorded steps of the fused kernels, and plain steps with dropout of torch."""
+    training = Training(shards, tokenizer, torch.device("cuda"), rotary)
+    recipe = RECIPE.model_copy(update={"precision": precision, "micro_batches": 2})
+    for again in (False, True):
+        training.run(tmp_path / f"{again}", recipe, gradient_checkpointing=again)
+    if precision == "bfloat16":
+        assert ending(tmp_path / "True") == ending(tmp_path / "False")
+    assert losses(tmp_path / "True") == pytest.approx(losses(tmp_path / "False"), abs=0.02)
+
+
+def test_layers_computed_again_take_less_memory() -> None:
+    device, config = torch.device("cuda"), EncoderConfig(2_000, 256, 8, 4, 1024, 128)
+    recipe = TrainingRecipe(batch_size=64, length=128, micro_batches=2)
+    peaks = []
+    for again in (False, True):
+        execution = ExecutionRecipe(gradient_checkpointing=again)
+        measured = measure_step(config, recipe, device, steps=2, execution=execution)
+        assert measured.peak_bytes is not None
+        peaks.append(measured.peak_bytes)
+    assert peaks[1] < 0.6 * peaks[0]
 
 
 def test_a_save_in_the_background_holds_what_its_step_had(tmp_path: Path) -> None:

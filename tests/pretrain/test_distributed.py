@@ -104,6 +104,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Runs
         runs.job("fsdp-to-one-stopped", "fsdp", signals=STOP),
         runs.job("one-to-ddp", "ddp"),
         runs.job("one-to-fsdp", "fsdp"),
+        *(
+            runs.job(f"{sharding}-again", sharding, gradient_checkpointing=True)
+            for sharding in ("ddp", "fsdp")
+        ),
     )
     return runs
 
@@ -124,6 +128,11 @@ def test_two_processes_agree_on_the_scale_of_float16(runs: Runs) -> None:
 def test_shards_of_a_model_train_as_the_whole_one(runs: Runs) -> None:
     """Their gradient's norm is added in another order: the last bits differ."""
     check_close(runs / "fsdp", runs / "one", 1e-6)
+
+
+@pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
+def test_layers_computed_again_change_nothing(runs: Runs, sharding: str) -> None:
+    assert ending(runs / f"{sharding}-again") == ending(runs / sharding)
 
 
 def test_other_families_train_together(runs: Runs) -> None:

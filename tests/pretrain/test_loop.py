@@ -219,6 +219,16 @@ def test_float16_resumes_to_the_bit_and_logs_its_scale(
     assert (state["loss_scale"], state["scale_steps"], state["skipped"]) == (2.0**15, 3, 2)
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_layers_computed_again_change_nothing(
+    training: Training, tmp_path: Path, precision: str
+) -> None:
+    recipe = TWO.model_copy(update={"precision": precision})
+    for again in (False, True):
+        training.run(tmp_path / f"{again}", recipe, gradient_checkpointing=again)
+    assert ending(tmp_path / "True") == ending(tmp_path / "False")
+
+
 def test_overflows_do_not_stop_the_run_but_a_gradient_without_a_scale_does(
     training: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

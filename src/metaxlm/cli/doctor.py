@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     from metaxlm.cli.plan import TrainingRun
-    from metaxlm.recipe import Recipe
+    from metaxlm.recipe import ExecutionRecipe, Recipe
     from metaxlm.run.layout import RunLayout
 
 LEAST_VERSIONS = {"torch": (2, 11), "transformers": (5, 0)}
@@ -107,7 +107,9 @@ def _list_recipe_checks(
     for run in runs:
         shapes.setdefault(run.shape, run)
     for run in shapes.values():
-        checks[f"step of {run.name}"[:_NAME_WIDTH]] = partial(_check_step, run, device)
+        checks[f"step of {run.name}"[:_NAME_WIDTH]] = partial(
+            _check_step, run, device, recipe.execution
+        )
     return checks
 
 
@@ -243,7 +245,7 @@ def _check_checkpoint(runs: list[TrainingRun], output: Path) -> Result:
     return OK, f"{what}: saved in {middle - start:.1f} s, loaded in {end - middle:.1f} s"
 
 
-def _check_step(run: TrainingRun, device: torch.device) -> Result:
+def _check_step(run: TrainingRun, device: torch.device, execution: ExecutionRecipe) -> Result:
     """Run a step of the largest batch: full rows, and the maximum number of predictions."""
     from metaxlm.pretrain.cost import affordable_rows, measure_step
 
@@ -253,8 +255,10 @@ def _check_step(run: TrainingRun, device: torch.device) -> Result:
     if rows < recipe.batch_size:
         slow = f"{batch} take more than {STEP_LIMIT_S:.0f} s on this device"
         return SKIPPED, f"{slow}; about {rows} rows would fit that time"
-    limit_s, frozen = STEP_LIMIT_S * 4, run.frozen_body
-    measured = measure_step(config, recipe, device, steps=1, limit_s=limit_s, frozen_body=frozen)
+    measured = measure_step(
+        config, recipe, device, steps=1, limit_s=STEP_LIMIT_S * 4, frozen_body=run.frozen_body,
+        execution=execution,
+    )  # fmt: skip
     if not math.isfinite(measured.loss):
         return FAILED, f"{batch}: the loss is {measured.loss}"
     memory = f", {measured.peak_bytes / 2**30:,.1f} GiB" if measured.peak_bytes else ""

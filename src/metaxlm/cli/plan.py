@@ -159,8 +159,9 @@ def make_plan(
             with console.status(f"measuring steps of {run.name} ..."):
                 try:
                     measured[run.shape] = cost.measure_step(
-                        run.config, run.recipe, device, frozen_body=run.frozen_body
-                    )
+                        run.config, run.recipe, device, frozen_body=run.frozen_body,
+                        execution=recipe.execution,
+                    )  # fmt: skip
                 except cost.DoesNotFit as error:
                     measured[run.shape] = str(error)
     rows = [_plan_run(run, device, measured.get(run.shape), named) for run in runs]

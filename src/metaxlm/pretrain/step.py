@@ -424,6 +424,8 @@ class ModelStep(TrainStep[Inputs]):
         world: DistributedContext,
     ) -> None:
         self.model = objective.model.to(world.device).train()
+        if execution.gradient_checkpointing:
+            self.model.encoder.gradient_checkpointing_enable()
         self.objective = world.wrap(objective, execution.sharding)
         # The optimizer comes after `wrap`, because sharding replaces the parameters.
         rate, decay, epsilon = recipe.learning_rate, recipe.weight_decay, recipe.adam_epsilon
