@@ -159,6 +159,17 @@ def test_float16_scales_both_losses(
     assert norms[0] == pytest.approx(norms[1], rel=0.02)
 
 
+def test_layers_computed_again_change_nothing(tokenizer: Tokenizer) -> None:
+    found = []
+    for again in (False, True):
+        execution = ExecutionRecipe(gradient_checkpointing=again)
+        world, model = DistributedContext.alone(CPU), make_student(tokenizer)
+        step = SentenceStep(model, make_vectors(), "mean", SETTINGS, execution, world)
+        step([make_source(tokenizer).micro_batch(0)], 1e-3, 0)
+        found.append(snapshot(step))
+    assert all(torch.equal(found[1][name], tensor) for name, tensor in found[0].items())
+
+
 def is_bad(step: SentenceStep, batch: SentenceBatch) -> bool:
     return bool(step._vectors_AD[batch.anchors_B].isnan().any())
 

@@ -8,7 +8,7 @@ from its datasheet. Nothing is written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -37,6 +37,9 @@ ACCELERATORS: dict[str, tuple[int, int]] = {
     "L40S": (362, 48), "MI250X": (383, 128), "MI300X": (1_307, 192), "RTX-3090": (71, 24),
     "RTX-4090": (165, 24), "RTX-5090": (209, 32), "RTX-A6000": (155, 48),
 }  # fmt: skip
+
+
+MEMORY_SIZES = (8, 16, 24)  # GB of small GPUs
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,7 @@ def plan_command(
     console.print(_make_table(plan))
     for note in plan["notes"]:
         console.print(note, soft_wrap=not console.is_terminal, markup=False)
+    console.print(_make_memory_table(plan["trainings"]))
 
 
 def _find_accelerator(name: str) -> str:
@@ -164,7 +168,8 @@ def make_plan(
                     )  # fmt: skip
                 except cost.DoesNotFit as error:
                     measured[run.shape] = str(error)
-    rows = [_plan_run(run, device, measured.get(run.shape), named) for run in runs]
+    again = recipe.execution.gradient_checkpointing
+    rows = [_plan_run(run, device, measured.get(run.shape), named, again) for run in runs]
     return {
         "recipe": recipe.name,
         "device": describe_device(device),
@@ -175,7 +180,11 @@ def make_plan(
 
 
 def _plan_run(
-    run: TrainingRun, device: torch.device, measured: Measurement | str | None, named: str | None
+    run: TrainingRun,
+    device: torch.device,
+    measured: Measurement | str | None,
+    named: str | None,
+    checkpointing: bool,
 ) -> dict[str, Any]:
     from metaxlm.pretrain import cost
     from metaxlm.pretrain.distributed import choose_dtype
@@ -187,8 +196,9 @@ def _plan_run(
         num_rows = -(-recipe.batch_size // recipe.micro_batches)
         slots = cost.count_slots(recipe, num_rows)
         return cost.estimate_memory(
-            config, num_rows, recipe.length, slots, is_half, frozen_body=frozen, flash=flash
-        )
+            config, num_rows, recipe.length, slots, is_half, frozen_body=frozen, flash=flash,
+            accumulates=recipe.micro_batches > 1, gradient_checkpointing=checkpointing,
+        )  # fmt: skip
 
     memory = estimate_memory(dtype.itemsize == cost.HALF, is_gpu or not config.attention_dropout)
     own_flops = cost.step_flops(config, recipe, frozen_body=frozen)
@@ -202,6 +212,11 @@ def _plan_run(
         "flops": recipe.steps * flops,
         "memory_bytes": sum(memory.values()),
         "memory_parts": memory,
+        "fits": {
+            f"{size} GB": None if found is None else asdict(found)
+            for size in MEMORY_SIZES
+            for found in [cost.find_setting(config, recipe, size * 1e9, frozen_body=frozen)]
+        },
         "disk_bytes": cost.estimate_disk(config, recipe, frozen_body=frozen),
         "teacher_share": run.teacher_share,
         "measured": None,
@@ -265,6 +280,29 @@ def _make_table(plan: dict[str, Any]) -> Table:
         table.add_column(heading, footer, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(row["name"], *(show(row[key]) for _, key, show, _ in columns))
+    return table
+
+
+def _make_memory_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Return the settings of the largest training run for small GPUs."""
+    from rich import box
+    from rich.table import Table
+
+    largest = max(rows, key=lambda row: float(row["memory_bytes"]))
+    table = Table(
+        title=f"{largest['name']} on small GPUs, estimated", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    table.title_justify = "left"
+    headings = ("GPU", "micro_batches", "gradient_checkpointing", "needs", "compute")
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
+    for size, found in largest["fits"].items():
+        if found is None:
+            table.add_row(size, "does not fit", "", "", "")
+            continue
+        needed, more = f"{found['memory_bytes'] / 1e9:.1f} GB", found["compute"] - 1
+        again = "true" if found["gradient_checkpointing"] else "false"
+        table.add_row(size, str(found["micro_batches"]), again, needed, f"+{more:.0%}")
     return table
 
 

@@ -38,6 +38,8 @@ FLOAT, HALF = 4, 2  # bytes of a float32, and of a bfloat16 or float16
 _SAMPLED_STEPS, _PEAK_REPEATS, _TIME_LIMIT_S = 1_000, 10, 20.0
 _EXPECTED_SHARE = 0.3  # of the matmul rate, to choose the number of rows to time
 _MEMORY_MARGIN = 1.3  # temporary tensors and fragmentation, measured on a CPU
+_GPU_MARGIN, _GPU_CONTEXT = 1.05, 500_000_000  # the same on a GPU, and bytes of CUDA itself
+_BUSY_TOKENS = 4_096  # of a micro-batch; fewer leave a GPU partly idle
 _FEW_TOKENS = 8  # length of the tiny step, which takes as long as the optimizer
 _WARM_UP, _RATE = 2, 1e-4
 
@@ -162,10 +164,13 @@ def estimate_memory(
     *,
     frozen_body: bool = False,
     flash: bool = True,
+    accumulates: bool = False,
+    gradient_checkpointing: bool = False,
 ) -> dict[str, int]:
     """Estimate the memory of a step of plain torch by part, in bytes, for one micro-batch.
 
-    With `flash`, attention does not store its weights; on a CPU with dropout it does.
+    With `flash`, attention does not store its weights; on a CPU with dropout it does. A step of
+    several micro-batches accumulates gradients.
     """
     parameters, trainable = count_parameters(config), count_trainable(config, frozen_body)
     size, inner = config.hidden_size, config.ffn_size
@@ -180,16 +185,62 @@ def estimate_memory(
     if not flash:
         # Scaled queries and keys; attention weights before and after dropout, and its factors.
         layer += 2 * size * width + config.num_heads * length * 3 * width
-    # The log-probabilities and their gradient, and one copy in the type of the product.
-    logits = config.vocab_size * (2 * FLOAT + (HALF if is_half else 0))
+    activations = batch_size * length * config.num_layers * layer
+    if gradient_checkpointing:  # the input of each layer, and all of the layer in progress
+        activations = batch_size * length * (config.num_layers * size * FLOAT + layer)
+    # The log-probabilities, their gradient and that of the logits, all in float32.
+    logits = num_predictions * config.vocab_size * 3 * FLOAT
+    # The gradient of the head is in memory beside all activations, and at the end both gradients
+    # of the table; the last of them becomes the accumulated one, if there is none before.
+    words = count_parts(config)["words"] * FLOAT
+    tables = max(activations + words, 2 * words) if accumulates else words
     return {
         "weights": parameters * FLOAT,
         "gradients": trainable * FLOAT,
         "moments": 2 * trainable * FLOAT,
         "half copies": parameters * HALF if is_half else 0,
-        "activations": batch_size * length * config.num_layers * layer,
-        "logits": num_predictions * logits,
+        "activations": activations,
+        "logits": logits,
+        "token gradients": max(0, tables - activations - logits),
     }
+
+
+@dataclass(frozen=True)
+class MemorySetting:
+    """A way to train that fits into a GPU."""
+
+    micro_batches: int
+    gradient_checkpointing: bool
+    memory_bytes: int
+    compute: float  # FLOPs of a step, relative to those without checkpointing
+
+
+def find_setting(
+    config: EncoderConfig, recipe: TrainingRecipe, limit_bytes: float, *, frozen_body: bool = False
+) -> MemorySetting | None:
+    """Return the setting that fits into a GPU and is likely the fastest; None if none fits.
+
+    Prefer micro-batches that keep a GPU busy, then no checkpointing, then few micro-batches.
+    """
+    flops = step_flops(config, recipe, frozen_body=frozen_body)
+    # The layers are computed once more: a forward pass is a third of a step.
+    again = count_step_flops(config, recipe.batch_size, recipe.length, 0) / 3
+    found = []
+    for count in (n for n in range(1, recipe.batch_size + 1) if recipe.batch_size % n == 0):
+        rows = recipe.batch_size // count
+        for checkpointing in (False, True):
+            parts = estimate_memory(
+                config, rows, recipe.length, count_slots(recipe, rows),
+                recipe.precision != "float32", frozen_body=frozen_body, accumulates=count > 1,
+                gradient_checkpointing=checkpointing,
+            )  # fmt: skip
+            needed = int(_GPU_MARGIN * sum(parts.values())) + _GPU_CONTEXT
+            if needed <= limit_bytes:
+                compute = 1.0 + checkpointing * again / flops
+                is_slow = rows * recipe.length < _BUSY_TOKENS
+                setting = MemorySetting(count, checkpointing, needed, compute)
+                found.append((is_slow, checkpointing, count, setting))
+    return min(found, key=lambda one: one[:3])[3] if found else None
 
 
 def estimate_checkpoint(config: EncoderConfig, *, frozen_body: bool = False) -> int:
