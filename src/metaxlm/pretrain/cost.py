@@ -38,7 +38,7 @@ FLOAT, HALF = 4, 2  # bytes of a float32, and of a bfloat16 or float16
 _SAMPLED_STEPS, _PEAK_REPEATS, _TIME_LIMIT_S = 1_000, 10, 20.0
 _EXPECTED_SHARE = 0.3  # of the matmul rate, to choose the number of rows to time
 _MEMORY_MARGIN = 1.3  # temporary tensors and fragmentation, measured on a CPU
-_GPU_MARGIN, _GPU_CONTEXT = 1.05, 500_000_000  # the same on a GPU, and bytes of CUDA itself
+_GPU_MARGIN, GPU_CONTEXT = 1.05, 500_000_000  # the same on a GPU, and bytes of CUDA itself
 _BUSY_TOKENS = 4_096  # of a micro-batch; fewer leave a GPU partly idle
 _FEW_TOKENS = 8  # length of the tiny step, which takes as long as the optimizer
 _WARM_UP, _RATE = 2, 1e-4
@@ -234,7 +234,7 @@ def find_setting(
                 recipe.precision != "float32", frozen_body=frozen_body, accumulates=count > 1,
                 gradient_checkpointing=checkpointing,
             )  # fmt: skip
-            needed = int(_GPU_MARGIN * sum(parts.values())) + _GPU_CONTEXT
+            needed = int(_GPU_MARGIN * sum(parts.values())) + GPU_CONTEXT
             if needed <= limit_bytes:
                 compute = 1.0 + checkpointing * again / flops
                 is_slow = rows * recipe.length < _BUSY_TOKENS

@@ -127,8 +127,9 @@ class BatchSource:
         return derive_seed(self._seed, "masks", step)
 
     def held_out(self, language: str) -> Sequence[MicroBatch]:
-        """Return the held-out blocks of a language in batches."""
+        """Return the held-out blocks of a language in batches as large as a micro-batch."""
         blocks, size = self._held_out[language], self._recipe.batch_size
+        size //= self._recipe.micro_batches
         languages = np.full(len(blocks), self.languages.index(language))
         parts = (slice(first, first + size) for first in range(0, len(blocks), size))
         return [self._read(languages[part], blocks[part], part.start, 0) for part in parts]
