@@ -204,7 +204,7 @@ def test_float16_resumes_to_the_bit_and_logs_its_scale(
     training: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(step_module, "_GROWTH_INTERVAL", 6)
-    recipe = TWO.model_copy(update={"precision": "float16", "rewind": True})
+    recipe = TWO.model_copy(update={"precision": "float16", "held_out": 0})
     bad = {3: BAD_GRADIENT, 12: NAN}
     training.run(tmp_path / "whole", recipe, added=bad)
     for crash_at in (4, 11):
@@ -223,7 +223,8 @@ def test_float16_resumes_to_the_bit_and_logs_its_scale(
 def test_layers_computed_again_change_nothing(
     training: Training, tmp_path: Path, precision: str
 ) -> None:
-    recipe = TWO.model_copy(update={"precision": precision})
+    settings = {"precision": precision, "steps": 5, "held_out": 0}
+    recipe = TWO.model_copy(update=settings)
     for again in (False, True):
         training.run(tmp_path / f"{again}", recipe, gradient_checkpointing=again)
     assert ending(tmp_path / "True") == ending(tmp_path / "False")

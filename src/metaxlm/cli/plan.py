@@ -30,12 +30,13 @@ ASSUMED_SHARE = 0.4  # assumed share of the matmul rate of a GPU in a step, if n
 REACHED_OF_DATASHEET = 0.79
 """Share of a datasheet's rate that a large product reaches: 782 of 989 TFLOP/s on an H200."""
 
-# Dense bfloat16 TFLOP/s without sparsity, and GB of memory, from public datasheets.
+# Dense TFLOP/s in bfloat16 (float16 on T4 and V100), and GB of memory, from public datasheets.
 ACCELERATORS: dict[str, tuple[int, int]] = {
     "A10": (125, 24), "A100": (312, 80), "A100-40GB": (312, 40), "B200": (2_250, 180),
     "H100": (989, 80), "H100-PCIe": (756, 80), "H200": (989, 141), "L4": (121, 24),
     "L40S": (362, 48), "MI250X": (383, 128), "MI300X": (1_307, 192), "RTX-3090": (71, 24),
-    "RTX-4090": (165, 24), "RTX-5090": (209, 32), "RTX-A6000": (155, 48),
+    "RTX-4090": (165, 24), "RTX-5090": (209, 32), "RTX-A6000": (155, 48), "T4": (65, 16),
+    "V100": (125, 16),
 }  # fmt: skip
 
 
