@@ -36,7 +36,7 @@ from metaxlm.finetune.trainer import EpochRecord, FileScores, Finetuned, evaluat
 from metaxlm.model.any_encoder import AnyEncoder, save_finetuned
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel, make_head
-from metaxlm.pretrain import step as step_module
+from metaxlm.pretrain import optimizer
 from metaxlm.pretrain.distributed import own_products
 from metaxlm.randomness import derive_seed
 from tests.finetune.conftest import CPU, WORDS, MakeEncoder, make_tokenizer
@@ -387,7 +387,7 @@ def test_overflows_of_float16_are_not_diverging(
         monkeypatch.setattr(module, "choose_dtype", lambda *_: torch.float16)
     with own_products(CPU, torch.float16):
         same = run("xnli", settings=BRIEF)
-        monkeypatch.setattr(step_module, "_FIRST_SCALE", 2.0**32)
+        monkeypatch.setattr(optimizer, "_FIRST_SCALE", 2.0**32)
         skipped = run("xnli", settings=replace(FAST, epochs=8))
     assert exact.epochs[0].loss != same.epochs[0].loss
     assert same.epochs[0].loss == pytest.approx(exact.epochs[0].loss, rel=0.01)

@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
 from metaxlm.model.encoder import EncoderConfig, Rotary
+from metaxlm.pretrain import optimizer
 from metaxlm.pretrain import step as step_module
 from metaxlm.pretrain.checkpoint import CheckpointWriter, TrainingState, load_newest
 from metaxlm.pretrain.cost import measure_step
@@ -86,7 +87,7 @@ def test_an_older_gpu_trains_in_float16_without_kernels(
 def test_float16_resumes_with_its_scale(
     training: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_module, "_GROWTH_INTERVAL", 6)
+    monkeypatch.setattr(optimizer, "_GROWTH_INTERVAL", 6)
     recipe = RECIPE.model_copy(update={"precision": "float16"})
     bad = {3: BAD_GRADIENT, 15: float("nan")}
     training.run(tmp_path / "whole", recipe, added=bad)

@@ -20,7 +20,7 @@ from metaxlm.files import read_json
 from metaxlm.model.encoder import Rotary
 from metaxlm.model.huggingface import load_pretrained, save_pretrained
 from metaxlm.model.masked_lm import MaskedLM
-from metaxlm.pretrain import step as step_module
+from metaxlm.pretrain import optimizer
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest, step_name
@@ -203,7 +203,7 @@ def test_a_step_that_is_not_finite_is_skipped(training: Training, tmp_path: Path
 def test_float16_resumes_to_the_bit_and_logs_its_scale(
     training: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_module, "_GROWTH_INTERVAL", 6)
+    monkeypatch.setattr(optimizer, "_GROWTH_INTERVAL", 6)
     recipe = TWO.model_copy(update={"precision": "float16", "held_out": 0})
     bad = {3: BAD_GRADIENT, 12: NAN}
     training.run(tmp_path / "whole", recipe, added=bad)
@@ -233,7 +233,7 @@ def test_layers_computed_again_change_nothing(
 def test_overflows_do_not_stop_the_run_but_a_gradient_without_a_scale_does(
     training: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_module, "_FIRST_SCALE", 2.0**5)
+    monkeypatch.setattr(optimizer, "_FIRST_SCALE", 2.0**5)
     settings = {"max_bad_steps": 3, "precision": "float16", "held_out": 0}
     recipe = SHORT.model_copy(update=settings)
     training.run(tmp_path / "some", recipe, added=dict.fromkeys(range(5), BAD_GRADIENT))

@@ -18,10 +18,12 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.masked_lm import MaskedLM
+from metaxlm.pretrain import optimizer
 from metaxlm.pretrain import step as step_module
 from metaxlm.pretrain.batches.masking import IGNORED, Masking
 from metaxlm.pretrain.distributed import DistributedContext
-from metaxlm.pretrain.step import LossScale, PretrainStep
+from metaxlm.pretrain.optimizer import LossScale
+from metaxlm.pretrain.step import PretrainStep
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
 CPU = torch.device("cpu")
@@ -87,7 +89,7 @@ def test_steps_are_those_of_torch(shards: Shards, tokenizer: Tokenizer, anchor: 
         {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": 0.1},
         {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.98), eps=1e-6)
+    adamw = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.98), eps=1e-6)
     for step, found in enumerate(losses):
         batch = case.source.micro_batch(step)
         masked = case.masking(
@@ -100,12 +102,12 @@ def test_steps_are_those_of_torch(shards: Shards, tokenizer: Tokenizer, anchor: 
             logits_BLV.flatten(0, 1)[masked.positions_M[used_M]], masked.labels_M[used_M]
         )
         assert found == pytest.approx(loss.item(), rel=1e-6)
-        optimizer.zero_grad()
+        adamw.zero_grad()
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
         assert norm > clip, "the case must clip"
         words.data.lerp_(start, RATE * anchor)
-        optimizer.step()
+        adamw.step()
     assert float(case.step.totals.norm) == pytest.approx(norm.item(), rel=1e-4)
     for name, parameter in model.named_parameters():
         found_parameter = case.model.get_parameter(name)
@@ -207,8 +209,8 @@ def test_an_overflow_lowers_the_scale_and_changes_nothing_else(
 
 
 def test_the_scale_grows_after_good_steps_and_has_a_floor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_module, "_GROWTH_INTERVAL", 3)
-    monkeypatch.setattr(step_module, "_FIRST_SCALE", 4.0)
+    monkeypatch.setattr(optimizer, "_GROWTH_INTERVAL", 3)
+    monkeypatch.setattr(optimizer, "_FIRST_SCALE", 4.0)
     scale, good, bad = LossScale(CPU), torch.tensor(False), torch.tensor(True)
     found = []
     for is_bad in (good, good, good, good, bad, good, good, bad, bad, bad, bad):

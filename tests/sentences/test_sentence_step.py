@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.model.masked_lm import MaskedLM
+from metaxlm.pretrain import optimizer
 from metaxlm.pretrain import step as step_module
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource
@@ -144,7 +145,7 @@ def test_float16_scales_both_losses(
     shards: Shards, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     norms = []
-    monkeypatch.setattr(step_module, "_FIRST_SCALE", 2.0**10)
+    monkeypatch.setattr(optimizer, "_FIRST_SCALE", 2.0**10)
     for dtype in (torch.float32, torch.float16):
         monkeypatch.setattr(step_module, "choose_dtype", lambda *_, dtype=dtype: dtype)
         masking = Masking(tokenizer, BLOCKS, CPU)

@@ -33,14 +33,12 @@ from metaxlm.pretrain.distributed import (
     own_products,
     widest_float,
 )
-from metaxlm.pretrain.optimizer import export_moments, make_optimizer, set_rate
+from metaxlm.pretrain.optimizer import LossScale, export_moments, make_optimizer, set_rate
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
 _STEPS_AHEAD = 8  # of the host before the device
 _WARM_UP = 2  # steps without effect before a capture compile kernels and allocate moments
 _MOST_GRAPHS = 24  # steps of further shapes run without a graph
-# Of the loss scale, as in torch.amp.GradScaler: it doubles after this many good steps in a row.
-_FIRST_SCALE, _LEAST_SCALE, _GROWTH_INTERVAL = 2.0**16, 1.0, 2_000
 
 
 @dataclass
@@ -68,30 +66,6 @@ class Totals:
         self.loss.zero_()
         self.steps.zero_()
         self.largest_norm.zero_()
-
-
-class LossScale:
-    """The factor of the loss in float16, whose small gradients would be 0 without it.
-
-    It stays on the device. Its rule is that of torch.amp.GradScaler, which cannot clip by the
-    divisor of the fused AdamW: halve after an overflow, double after 2,000 steps without one.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.value = torch.tensor(_FIRST_SCALE, device=device)
-        self.good_steps = torch.zeros((), dtype=torch.int64, device=device)  # since it changed
-
-    def is_overflow(self, bad: Tensor, loss: Tensor) -> Tensor:
-        """Return whether a lower scale may make a bad step good: not if the loss is not finite."""
-        return bad & loss.isfinite() & (self.value > _LEAST_SCALE)
-
-    def update(self, bad: Tensor) -> None:
-        """Adapt to a step."""
-        self.good_steps.copy_((self.good_steps + 1) * ~bad)
-        is_due = self.good_steps >= _GROWTH_INTERVAL
-        factor = torch.where(bad, 0.5, torch.where(is_due, 2.0, 1.0))
-        self.value.copy_((self.value * factor).clamp_min(_LEAST_SCALE))
-        self.good_steps.mul_(~is_due)
 
 
 class _StepInputs(Protocol):
