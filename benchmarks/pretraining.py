@@ -34,8 +34,8 @@ from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import MicroBatch
 from metaxlm.pretrain.checkpoint import TrainingState
 from metaxlm.pretrain.cost import count_predictions, count_step_flops, make_tokenizer, synchronize
-from metaxlm.pretrain.distributed import DistributedContext, choose_device
-from metaxlm.pretrain.step import PretrainStep, uses_bfloat16
+from metaxlm.pretrain.distributed import DistributedContext, choose_device, choose_dtype
+from metaxlm.pretrain.step import PretrainStep
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
 Step = Callable[[int], None]
@@ -266,7 +266,7 @@ def peer(size: Size, device: torch.device, *, compiled: bool, attention: str | N
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
     forward = torch.compile(model) if compiled else model
-    bfloat16 = uses_bfloat16(size.recipe, device)
+    dtype = choose_dtype(size.recipe.precision, device)
     examples = []
     for ids_BL in batches(size):
         chosen_BL = torch.rand(ids_BL.shape) < 0.15
@@ -275,7 +275,7 @@ def peer(size: Size, device: torch.device, *, compiled: bool, attention: str | N
 
     def step(number: int) -> None:
         ids_BL, labels_BL = examples[number % len(examples)]
-        with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
             loss = forward(input_ids=ids_BL, labels=labels_BL).loss
         optimizer.zero_grad()
         torch.autograd.backward(loss)

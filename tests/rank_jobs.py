@@ -57,6 +57,7 @@ class Job:
     """Where the folder is copied to afterwards."""
     encoder: str | None = None
     """The folder of another model."""
+    gradient_checkpointing: bool = False
 
 
 class _Source(BatchSource):
@@ -94,7 +95,9 @@ def run_job(
         model = load_pretrained(job.encoder).model
     source = _Source(job, world.rank, shards, tokenizer, recipe, 1)
     masking = Masking(tokenizer, recipe, world.device)
-    execution = ExecutionRecipe(sharding=job.sharding)
+    execution = ExecutionRecipe(
+        sharding=job.sharding, gradient_checkpointing=job.gradient_checkpointing
+    )
     end = "finished"
     try:
         train(model, source, recipe, folder, 1, world, "job", masking=masking, execution=execution)

@@ -122,6 +122,7 @@ class Training:
         *,
         act: Callable[[int], None] | None = None,
         workers: int = 1,
+        gradient_checkpointing: bool = False,
         added: Mapping[int, object] | None = None,
         export: Export | None = None,
         model: MaskedLM | None = None,
@@ -139,7 +140,9 @@ class Training:
             DistributedContext.alone(self.device),
             "training",
             masking=Masking(self.tokenizer, recipe, self.device),
-            execution=ExecutionRecipe(workers=workers),
+            execution=ExecutionRecipe(
+                workers=workers, gradient_checkpointing=gradient_checkpointing
+            ),
             teacher=None if added is None else AddedLoss(added),
             export=export,
         )

@@ -21,7 +21,7 @@ from tests.conftest import sentences
 from tests.toy_runs import write_toy
 
 MACHINE = [
-    "python", "torch", "transformers", "device", "bfloat16", "kernels", "matmul", "output folder",
+    "python", "torch", "transformers", "device", "precision", "kernels", "matmul", "output folder",
 ]  # fmt: skip
 
 

@@ -56,6 +56,27 @@ def test_the_table_fits_a_terminal_and_nothing_is_written(
     assert first_words == ["toy", "training", "meta", "xlm", "metaxlm+dict", "frozen", "total"]
     assert "RTX-4090: an estimate from its datasheet (165 TFLOP/s)" in printed
     assert list(tmp_path.iterdir()) == [recipe]
+    small = lines[next(k for k, line in enumerate(lines) if "on small GPUs" in line) :]
+    assert [line.split()[:4] for line in small if " GB " in line] == [
+        [str(size), "GB", "1", "false"] for size in (8, 16, 24)
+    ]
+
+
+def test_settings_of_small_gpus(metaxlm: Command, recipe: Path) -> None:
+    large = "model={layers: 12, hidden: 768, heads: 12, ffn: 3072, max_positions: 512}"
+    training = "pretraining={steps: 20, batch_size: 64, length: 512, warmup_steps: 2}"
+    changes = (large, training, "vocabulary.size=250002", "meta.length=512")
+    arguments = [word for change in changes for word in ("--set", change)]
+    rows = {
+        row["name"]: row for row in plan(metaxlm, recipe, *arguments, "--no-measure")["trainings"]
+    }
+    assert list(rows["xlm"]["fits"]) == ["8 GB", "16 GB", "24 GB"]
+    small, middle, _ = rows["xlm"]["fits"].values()
+    assert small["gradient_checkpointing"] and not middle["gradient_checkpointing"]
+    assert small["compute"] > middle["compute"] == 1.0
+    again = plan(metaxlm, recipe, *arguments, "--no-measure", "--set",
+                 "execution.gradient_checkpointing=true")["trainings"][1]  # fmt: skip
+    assert again["memory_parts"]["activations"] < rows["xlm"]["memory_parts"]["activations"] / 4
 
 
 def test_numbers(metaxlm: Command, recipe: Path) -> None:

@@ -42,6 +42,19 @@ def test_finetuning_learns_in_bfloat16(
     assert again.epochs[0].loss == pytest.approx(scores.epochs[0].loss, abs=2e-3)
 
 
+@pytest.mark.parametrize("name", ["xnli", "udpos"])
+def test_an_older_gpu_learns_in_float16(
+    make_encoder: MakeEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    data_dir = write_udpos(write_xnli(tmp_path, SPLITS), SPLITS)
+    learn = Setting(make_encoder(make_tokenizer("words"), scale=3.0), data_dir)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 5))
+    found = learn(name, settings=replace(FAST, epochs=8), device=CUDA)
+    assert found.epochs[-1].loss < found.epochs[0].loss
+    for score in found.scores:
+        assert score.values[TASKS[name].metric] > 0.85
+
+
 @pytest.mark.parametrize("kind", ["words", "bert"])
 @pytest.mark.parametrize("name", ["xnli", "udpos"])
 def test_recorded_steps_are_those_of_plain_torch(

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.finetune import batches as batches_module
 from metaxlm.finetune import trainer
 from metaxlm.finetune.batches import shuffle_batches
 from metaxlm.finetune.catalog import TASKS
@@ -35,6 +36,8 @@ from metaxlm.finetune.trainer import EpochRecord, FileScores, Finetuned, evaluat
 from metaxlm.model.any_encoder import AnyEncoder, save_finetuned
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel, make_head
+from metaxlm.pretrain import optimizer
+from metaxlm.pretrain.distributed import own_products
 from metaxlm.randomness import derive_seed
 from tests.finetune.conftest import CPU, WORDS, MakeEncoder, make_tokenizer
 
@@ -374,6 +377,22 @@ def test_a_length_that_does_not_fit_and_diverging_are_errors(run: Setting) -> No
         MetaXLMError, match=r"^xnli: the loss or its gradient was not finite in 4 of 4 .*; lower"
     ):
         run("xnli")
+
+
+def test_overflows_of_float16_are_not_diverging(
+    run: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = run("xnli", settings=BRIEF)
+    for module in (trainer, batches_module):
+        monkeypatch.setattr(module, "choose_dtype", lambda *_: torch.float16)
+    with own_products(CPU, torch.float16):
+        same = run("xnli", settings=BRIEF)
+        monkeypatch.setattr(optimizer, "_FIRST_SCALE", 2.0**32)
+        skipped = run("xnli", settings=replace(FAST, epochs=8))
+    assert exact.epochs[0].loss != same.epochs[0].loss
+    assert same.epochs[0].loss == pytest.approx(exact.epochs[0].loss, rel=0.01)
+    assert skipped.epochs[0].loss == 0.0  # no step of the first epoch was good
+    assert 0.0 < skipped.epochs[-1].loss < 1.5
 
 
 @pytest.mark.parametrize(("name", "kind"), [("xnli", "bert"), ("udpos", "words")])

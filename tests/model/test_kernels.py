@@ -215,6 +215,17 @@ def test_dropout_follows_from_the_seed_and_is_off_for_measurements() -> None:
 
 
 @each_family
+def test_layers_computed_again_have_the_same_gradients(family: dict[str, object]) -> None:
+    model, example = make_model(0.2, **family), Example()
+    wanted = gradients(model, example.fused(model)[1])
+    model.encoder.gradient_checkpointing_enable()
+    found = gradients(model, example.fused(model)[1])
+    assert found.keys() == wanted.keys()
+    for name, gradient in wanted.items():
+        assert torch.equal(found[name], gradient), name
+
+
+@each_family
 def test_frozen_weights_get_no_gradient_and_change_no_other(family: dict[str, object]) -> None:
     model, example = make_model(0.1, **family), Example()
     wanted = gradients(model, example.fused(model)[1])

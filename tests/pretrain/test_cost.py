@@ -103,10 +103,47 @@ def test_memory_of_activations_is_what_autograd_keeps(
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = loss_of(model, 8, 64, 80)
     assert loss.requires_grad
-    estimate = cost.estimate_memory(config, 8, 64, 80, bfloat16=False, flash=not dropout)
-    # Of the logits only the log-probabilities are kept; their gradient comes later.
-    expected = estimate["activations"] + estimate["logits"] / 2
+    estimate = cost.estimate_memory(config, 8, 64, 80, is_half=False, flash=not dropout)
+    # Of the logits only the log-probabilities are kept; the gradients come later.
+    expected = estimate["activations"] + estimate["logits"] / 3
     assert sum(kept.values()) == pytest.approx(expected, rel=0.1)
+
+
+SHARED = TrainingRecipe(batch_size=64, length=512)
+LARGE = EncoderConfig(250_002)
+
+
+def test_small_gpus_take_micro_batches_first_and_checkpointing_last() -> None:
+    limits = (5, 8, 16, 24, 48, 100)
+    found = [cost.find_setting(LARGE, SHARED, limit * 1e9) for limit in limits]
+    assert found[0] is None  # weights, gradients and moments alone are larger
+    settings = [one for one in found if one is not None]
+    assert [one.gradient_checkpointing for one in settings] == [True, *[False] * 4]
+    counts = [one.micro_batches for one in settings]
+    assert counts == sorted(counts, reverse=True) and counts[-1] == 1
+    for setting, limit in zip(settings, limits[1:], strict=True):
+        assert setting.memory_bytes <= limit * 1e9
+        assert (setting.compute > 1.0) == setting.gradient_checkpointing
+    assert 1.2 < settings[0].compute < 4 / 3
+    exact = SHARED.model_copy(update={"precision": "float32"})
+    setting = cost.find_setting(LARGE, exact, 16e9)
+    assert setting is not None and setting.memory_bytes > settings[1].memory_bytes / 2
+
+
+def test_checkpointing_and_micro_batches_save_memory() -> None:
+    def estimate(rows: int, **more: bool) -> dict[str, int]:
+        slots = cost.count_slots(SHARED, rows)
+        return cost.estimate_memory(LARGE, rows, 512, slots, is_half=True, **more)
+
+    whole, again = estimate(64), estimate(64, gradient_checkpointing=True)
+    assert again["activations"] < whole["activations"] / 4
+    assert {k: v for k, v in again.items() if k != "activations"} == {
+        k: v for k, v in whole.items() if k != "activations"
+    }
+    # A step of one row holds both gradients of the token embeddings at its end.
+    least = estimate(1, accumulates=True)
+    transient = ("activations", "logits", "token gradients")
+    assert sum(least[name] for name in transient) == 2 * 4 * 250_002 * 768
 
 
 def test_disk_is_what_a_checkpoint_takes(tmp_path: Path) -> None:

@@ -17,13 +17,24 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from metaxlm.data.shards import write_shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.init.start import match
+from metaxlm.model import kernels
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest
-from metaxlm.pretrain.distributed import DistributedContext, choose_device
+from metaxlm.pretrain.distributed import (
+    DistributedContext,
+    choose_device,
+    choose_dtype,
+    exact_device,
+    widest_float,
+)
+from metaxlm.pretrain.step import Objective
 
 # Of other families: one layer used twice, and language embeddings that nothing uses.
 OTHERS = {"albert": "fsdp", "xlm": "ddp"}
 STOP = ((1, 3, signal.SIGTERM),)
 TWO = {"micro_batches": 2, "steps": 8, "checkpoint_every": 3, "log_every": 3, "evaluate_every": 6}
+HALF = TWO | {"precision": "float16"}
 FOUR = {"micro_batches": 4, "steps": 100, "log_every": 1, "evaluate_every": 100}
 
 
@@ -44,7 +55,8 @@ class Runs:
 
     def job(self, name: str, sharding: str, **more: object) -> Job:
         """Describe a training of several processes."""
-        return Job(str(self / name), TWO, sharding, **more)  # type: ignore[arg-type]
+        settings: dict[str, object] = {"recipe": TWO, "sharding": sharding, **more}
+        return Job(str(self / name), **settings)  # type: ignore[arg-type]
 
     def continue_alone(self, name: str) -> None:
         """Continue what several processes began, in this one; keep what they wrote down."""
@@ -69,6 +81,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Runs
     """Two processes with either sharding: undisturbed, stopped, and continued."""
     runs = Runs(tmp_path_factory.mktemp("runs"), tokenizer)
     runs.alone("one", TWO)
+    runs.alone("half-one", HALF)
     for name in ("one-to-ddp", "one-to-fsdp"):
         runs.alone(name, TWO, signals=[(0, 3, signal.SIGTERM)])
     others = []
@@ -83,6 +96,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Runs
     runs.together(
         2,
         *others,
+        runs.job("half-ddp", "ddp", recipe=HALF),
         runs.job("ddp", "ddp"),
         runs.job("fsdp", "fsdp"),
         runs.job("ddp-to-ddp", "ddp", signals=STOP, copy=str(runs / "ddp-to-one-stopped")),
@@ -90,6 +104,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Runs
         runs.job("fsdp-to-one-stopped", "fsdp", signals=STOP),
         runs.job("one-to-ddp", "ddp"),
         runs.job("one-to-fsdp", "fsdp"),
+        *(
+            runs.job(f"{sharding}-again", sharding, gradient_checkpointing=True)
+            for sharding in ("ddp", "fsdp")
+        ),
     )
     return runs
 
@@ -99,9 +117,22 @@ def test_two_processes_train_as_one_with_two_micro_batches_to_the_bit(runs: Runs
     assert samples(runs / "ddp", 8) == samples(runs / "one", 8)
 
 
+def test_two_processes_agree_on_the_scale_of_float16(runs: Runs) -> None:
+    """Twice the scale, for two processes, rounds the smallest gradients of float16 differently."""
+    check_close(runs / "half-ddp", runs / "half-one", 1e-3)
+    states = [ending(runs / name)["state"] for name in ("half-ddp", "half-one")]
+    assert states[0]["loss_scale"] == states[1]["loss_scale"] == 2.0**16
+    assert [state["scale_steps"] for state in states] == [8, 8]
+
+
 def test_shards_of_a_model_train_as_the_whole_one(runs: Runs) -> None:
     """Their gradient's norm is added in another order: the last bits differ."""
     check_close(runs / "fsdp", runs / "one", 1e-6)
+
+
+@pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
+def test_layers_computed_again_change_nothing(runs: Runs, sharding: str) -> None:
+    assert ending(runs / f"{sharding}-again") == ending(runs / sharding)
 
 
 def test_other_families_train_together(runs: Runs) -> None:
@@ -193,3 +224,47 @@ def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
         choose_device("cuda", 0, 3)
     with pytest.raises(MetaXLMError, match="cuda:1: one GPU for 2 processes"):
         choose_device("cuda:1", 0, 2)
+
+
+def test_auto_takes_a_gpu_of_apple_for_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MetaXLMError, match="mps: found no GPU of Apple"):
+        choose_device("mps")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert [choose_device(name).type for name in ("auto", "mps", "cpu")] == ["mps", "mps", "cpu"]
+    assert choose_device("auto", 0, 2).type == "cpu"
+    with pytest.raises(MetaXLMError, match="takes one process, not 2"):
+        choose_device("mps", 0, 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert choose_device("auto").type == "cuda"
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype"),
+    [((7, 0), torch.float16), ((7, 5), torch.float16), ((8, 0), torch.bfloat16)],
+)
+def test_older_gpus_compute_in_float16_without_our_kernels(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(kernels, "find_spec", lambda name: name)
+    cuda = torch.device("cuda")
+    assert choose_dtype("auto", cuda) == dtype
+    assert kernels.is_available(cuda) == (dtype == torch.bfloat16)
+    objective = Objective(MaskedLM(EncoderConfig(20, 32, 1, 2, 32)))
+    for wanted in (torch.bfloat16, torch.float16):
+        # Without a GPU torch warns and turns this off, so set it by hand.
+        monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: kind == "cuda")
+        monkeypatch.setattr(torch, "get_autocast_dtype", lambda kind, wanted=wanted: wanted)
+        assert objective.uses_fused_kernels(cuda) == (dtype == wanted == torch.bfloat16)
+    assert choose_dtype("auto", torch.device("cpu")) == torch.float32
+
+
+def test_mps_computes_in_float32() -> None:
+    mps = torch.device("mps")
+    assert (exact_device(mps).type, widest_float(mps)) == ("cpu", torch.float32)
+    assert choose_dtype("auto", mps) == choose_dtype("float32", mps) == torch.float32
+    for precision in ("bfloat16", "float16"):
+        with pytest.raises(MetaXLMError, match=f"{precision} is not supported on mps"):
+            choose_dtype(precision, mps)

@@ -20,6 +20,7 @@ from metaxlm.files import read_json
 from metaxlm.model.encoder import Rotary
 from metaxlm.model.huggingface import load_pretrained, save_pretrained
 from metaxlm.model.masked_lm import MaskedLM
+from metaxlm.pretrain import optimizer
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest, step_name
@@ -197,6 +198,47 @@ def test_a_step_that_is_not_finite_is_skipped(training: Training, tmp_path: Path
             training.run(tmp_path / "parts", recipe, added=bad, act=crash(crash_at))
     training.run(tmp_path / "parts", recipe, added=bad)
     assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
+
+
+def test_float16_resumes_to_the_bit_and_logs_its_scale(
+    training: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optimizer, "_GROWTH_INTERVAL", 6)
+    recipe = TWO.model_copy(update={"precision": "float16", "held_out": 0})
+    bad = {3: BAD_GRADIENT, 12: NAN}
+    training.run(tmp_path / "whole", recipe, added=bad)
+    for crash_at in (4, 11):
+        with pytest.raises(RuntimeError, match="crash"):
+            training.run(tmp_path / "parts", recipe, added=bad, act=crash(crash_at))
+    training.run(tmp_path / "parts", recipe, added=bad)
+    assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
+    trained = [row for row in rows(tmp_path / "whole") if "loss" in row]
+    assert [row["loss_scale"] for row in trained] == [2.0**15, 2.0**15, 2.0**16, 2.0**15]
+    assert trained[-1]["loss"] < trained[0]["loss"]
+    state = ending(tmp_path / "whole")["state"]
+    assert (state["loss_scale"], state["scale_steps"], state["skipped"]) == (2.0**15, 3, 2)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_layers_computed_again_change_nothing(
+    training: Training, tmp_path: Path, precision: str
+) -> None:
+    settings = {"precision": precision, "steps": 5, "held_out": 0}
+    recipe = TWO.model_copy(update=settings)
+    for again in (False, True):
+        training.run(tmp_path / f"{again}", recipe, gradient_checkpointing=again)
+    assert ending(tmp_path / "True") == ending(tmp_path / "False")
+
+
+def test_overflows_do_not_stop_the_run_but_a_gradient_without_a_scale_does(
+    training: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optimizer, "_FIRST_SCALE", 2.0**5)
+    settings = {"max_bad_steps": 3, "precision": "float16", "held_out": 0}
+    recipe = SHORT.model_copy(update=settings)
+    training.run(tmp_path / "some", recipe, added=dict.fromkeys(range(5), BAD_GRADIENT))
+    with pytest.raises(MetaXLMError, match=r"3 steps in a row, 7 to 9;"):
+        training.run(tmp_path / "all", recipe, added=dict.fromkeys(range(2, 16), BAD_GRADIENT))
 
 
 def test_bad_steps_in_a_row_stop_the_run(training: Training, tmp_path: Path) -> None:

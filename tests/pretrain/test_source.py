@@ -87,8 +87,11 @@ def test_held_out_blocks_are_shown_by_no_step(source: BatchSource) -> None:
         assert blocks == set(range(len(blocks)))
 
 
-def test_held_out_micro_batches(shards: Shards, tokenizer: Tokenizer) -> None:
-    recipe = TrainingRecipe(batch_size=2, length=10, held_out=100)
+@pytest.mark.parametrize("micro_batches", [1, 4])
+def test_held_out_micro_batches(shards: Shards, tokenizer: Tokenizer, micro_batches: int) -> None:
+    recipe = TrainingRecipe(
+        batch_size=2 * micro_batches, micro_batches=micro_batches, length=10, held_out=100
+    )
     source = BatchSource(shards, tokenizer, recipe, 1)
     batches = source.held_out("en")
     assert len(batches) > 1

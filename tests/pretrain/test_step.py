@@ -5,18 +5,24 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from tests.conftest import Shards
-from tests.trainings import AddedLoss, Source
+from tests.trainings import BAD_GRADIENT, AddedLoss, Source
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.masked_lm import MaskedLM
+from metaxlm.pretrain import optimizer
+from metaxlm.pretrain import step as step_module
 from metaxlm.pretrain.batches.masking import IGNORED, Masking
 from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.pretrain.optimizer import LossScale
 from metaxlm.pretrain.step import PretrainStep
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
@@ -33,7 +39,7 @@ class Case:
         shards: Shards,
         tokenizer: Tokenizer,
         clip: float = 0.0,
-        bfloat16: bool = False,
+        precision: str = "float32",
         dropout: float = 0.0,
         teacher: AddedLoss | None = None,
         anchor: float = 0.0,
@@ -45,7 +51,6 @@ class Case:
         config = EncoderConfig(len(tokenizer), 32, 2, 2, 64, 32, **rates)
         self.model = MaskedLM(config)
         self.start = copy.deepcopy(self.model)
-        precision = "bfloat16" if bfloat16 else "float32"
         settings = {"clip": clip, "precision": precision, "anchor": anchor}
         recipe = RECIPE.model_copy(update=settings)
         alone = DistributedContext.alone(CPU)
@@ -84,7 +89,7 @@ def test_steps_are_those_of_torch(shards: Shards, tokenizer: Tokenizer, anchor: 
         {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": 0.1},
         {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.98), eps=1e-6)
+    adamw = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.98), eps=1e-6)
     for step, found in enumerate(losses):
         batch = case.source.micro_batch(step)
         masked = case.masking(
@@ -97,23 +102,123 @@ def test_steps_are_those_of_torch(shards: Shards, tokenizer: Tokenizer, anchor: 
             logits_BLV.flatten(0, 1)[masked.positions_M[used_M]], masked.labels_M[used_M]
         )
         assert found == pytest.approx(loss.item(), rel=1e-6)
-        optimizer.zero_grad()
+        adamw.zero_grad()
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
         assert norm > clip, "the case must clip"
         words.data.lerp_(start, RATE * anchor)
-        optimizer.step()
+        adamw.step()
     assert float(case.step.totals.norm) == pytest.approx(norm.item(), rel=1e-4)
     for name, parameter in model.named_parameters():
         found_parameter = case.model.get_parameter(name)
         torch.testing.assert_close(found_parameter, parameter, atol=2e-5, rtol=0, msg=name)
 
 
-def test_bfloat16_changes_the_loss_a_little(shards: Shards, tokenizer: Tokenizer) -> None:
-    exact = Case(shards, tokenizer).train(1, steps=1)[0]
-    rounded = Case(shards, tokenizer, bfloat16=True).train(1, steps=1)[0]
-    assert exact != rounded
-    assert rounded == pytest.approx(exact, rel=0.01)
+class NoFloat64(TorchDispatchMode):
+    """Fails where a GPU of Apple does."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        tensors = [value for value in tree_leaves(found) if isinstance(value, torch.Tensor)]
+        assert all(tensor.dtype != torch.float64 for tensor in tensors), func
+        return found
+
+
+class PlainUpdate:
+    """The update of a device whose fused AdamW does not scale."""
+
+    def __init__(self, step: PretrainStep) -> None:
+        self._step = step
+
+    def step(self, shrink: torch.Tensor, bad: torch.Tensor) -> None:
+        gradients = [p.grad for p in self._step.model.parameters() if p.grad is not None]
+        self._step._step_plainly(gradients, shrink, bad)
+
+
+@pytest.mark.parametrize("bad_step", [None, 1])
+def test_steps_without_float64_and_fused_scaling_are_the_same(
+    shards: Shards, tokenizer: Tokenizer, bad_step: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_case() -> Case:
+        teacher = None if bad_step is None else AddedLoss({bad_step: float("nan")})
+        return Case(shards, tokenizer, clip=0.05, teacher=teacher)
+
+    expected = make_case()
+    expected.train(1)
+    monkeypatch.setattr(step_module, "widest_float", lambda device: torch.float32)
+    case = make_case()
+    step, compute, mask = case.step, case.step._compute, case.step._masking
+
+    def compute_strictly(inputs: Any, skip: bool = False) -> None:
+        with NoFloat64():
+            compute(inputs, skip)
+
+    def mask_exactly(*arguments: Any) -> Any:
+        with _disable_current_modes():
+            return mask(*arguments)
+
+    monkeypatch.setattr(step, "_compute", compute_strictly)
+    monkeypatch.setattr(step, "_masking", mask_exactly)
+    monkeypatch.setattr(step, "_fused_update", PlainUpdate(step))
+    case.train(1)
+    assert int(step.totals.bad) == int(bad_step is not None)
+    for name, parameter in expected.model.named_parameters():
+        found = case.model.get_parameter(name)
+        torch.testing.assert_close(found, parameter, atol=2e-6, rtol=0, msg=name)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_changes_steps_a_little(
+    shards: Shards, tokenizer: Tokenizer, precision: str
+) -> None:
+    case, exact = Case(shards, tokenizer, 0.05, precision), Case(shards, tokenizer, 0.05)
+    losses, expected = case.train(2), exact.train(2)
+    assert losses != expected
+    assert losses == pytest.approx(expected, rel=0.01)
+    assert float(case.step.totals.norm) == pytest.approx(float(exact.step.totals.norm), rel=0.05)
+    assert int(case.step.totals.bad) == 0
+    assert (case.step.scale is not None) == (precision == "float16")
+
+
+def test_scaled_steps_are_those_without_a_scale(shards: Shards, tokenizer: Tokenizer) -> None:
+    case, exact = (Case(shards, tokenizer, 0.05) for _ in range(2))
+    case.step.scale = LossScale(CPU)
+    assert case.train(1) == exact.train(1)  # powers of two leave all digits as they are
+    for name, parameter in exact.model.named_parameters():
+        torch.testing.assert_close(case.model.get_parameter(name), parameter, msg=name)
+
+
+def test_an_overflow_lowers_the_scale_and_changes_nothing_else(
+    shards: Shards, tokenizer: Tokenizer
+) -> None:
+    bad = {0: BAD_GRADIENT, 1: float("nan")}
+    case = Case(shards, tokenizer, precision="float16", teacher=AddedLoss(bad), anchor=10.0)
+    scale, totals = case.step.scale, case.step.totals
+    assert scale is not None
+    first = float(scale.value)
+    case.train(1, steps=1)
+    assert (int(totals.bad), int(totals.overflows), int(totals.bad_in_row)) == (1, 1, 0)
+    case.train(1, steps=2)  # the first overflows again; another scale does not help the second
+    assert (int(totals.bad), int(totals.overflows), int(totals.bad_in_row)) == (3, 2, 1)
+    assert float(scale.value) == first / 8
+    for name, parameter in case.start.named_parameters():
+        assert torch.equal(case.model.get_parameter(name), parameter), name
+    case.train(1)
+    assert (int(totals.bad_in_row), int(totals.steps), int(scale.good_steps)) == (0, 1, 1)
+    assert not torch.equal(case.model.encoder.words.weight, case.start.encoder.words.weight)
+
+
+def test_the_scale_grows_after_good_steps_and_has_a_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizer, "_GROWTH_INTERVAL", 3)
+    monkeypatch.setattr(optimizer, "_FIRST_SCALE", 4.0)
+    scale, good, bad = LossScale(CPU), torch.tensor(False), torch.tensor(True)
+    found = []
+    for is_bad in (good, good, good, good, bad, good, good, bad, bad, bad, bad):
+        found.append((bool(scale.is_overflow(bad, torch.ones(()))), float(scale.value)))
+        scale.update(is_bad)
+    assert [value for _, value in found] == [4, 4, 4, 8, 8, 4, 4, 4, 2, 1, 1]
+    assert [is_overflow for is_overflow, _ in found] == [True] * 9 + [False] * 2
+    assert not scale.is_overflow(bad, torch.tensor(float("nan")))
 
 
 def test_a_bad_step_is_left_out_of_the_mean(shards: Shards, tokenizer: Tokenizer) -> None:

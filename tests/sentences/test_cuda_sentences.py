@@ -77,6 +77,19 @@ def test_recorded_steps_are_those_of_the_host(tokenizer: Tokenizer, body_rate: f
         assert torch.equal(tensor, again.model.state_dict()[name]), name
 
 
+def test_an_older_gpu_trains_in_float16(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = SETTINGS.model_copy(update={"negatives": 4})
+    expected = take_steps(tokenizer, settings, captured=False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 5))
+    found = take_steps(tokenizer, settings, captured=False)
+    assert expected.scale is None and found.scale is not None
+    means = [float(step.totals.loss / step.totals.steps) for step in (found, expected)]
+    assert means[0] == pytest.approx(means[1], rel=0.2)  # over other steps: the first overflow
+    assert int(found.totals.bad) == int(found.totals.overflows) < 10
+
+
 class Anchored(SentencesRecipe):
     """Settings of a training whose embeddings are pulled back to their start."""
 

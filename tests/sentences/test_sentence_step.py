@@ -12,6 +12,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.model.masked_lm import MaskedLM
+from metaxlm.pretrain import optimizer
+from metaxlm.pretrain import step as step_module
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.pretrain.distributed import DistributedContext
@@ -137,6 +139,36 @@ def test_a_bad_step_changes_nothing(tokenizer: Tokenizer) -> None:
     step([good], 1e-3, 0)
     assert step.count_bad_steps() == 0
     assert any(not torch.equal(snapshot(step)[name], tensor) for name, tensor in before.items())
+
+
+def test_float16_scales_both_losses(
+    shards: Shards, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    norms = []
+    monkeypatch.setattr(optimizer, "_FIRST_SCALE", 2.0**10)
+    for dtype in (torch.float32, torch.float16):
+        monkeypatch.setattr(step_module, "choose_dtype", lambda *_, dtype=dtype: dtype)
+        masking = Masking(tokenizer, BLOCKS, CPU)
+        blocks = BatchSource(shards, tokenizer, BLOCKS, 1)
+        settings = SETTINGS.model_copy(update={"mlm_weight": 0.5})
+        step = make_step(make_student(tokenizer), settings, masking)
+        step([make_source(tokenizer, blocks=blocks).micro_batch(0)], 1e-3, 0)
+        assert (step.scale is not None) == (dtype == torch.float16)
+        assert int(step.totals.bad) == 0
+        norms.append((float(step.totals.norm), float(step.totals.last_loss)))
+    assert norms[0] != norms[1]
+    assert norms[0] == pytest.approx(norms[1], rel=0.02)
+
+
+def test_layers_computed_again_change_nothing(tokenizer: Tokenizer) -> None:
+    found = []
+    for again in (False, True):
+        execution = ExecutionRecipe(gradient_checkpointing=again)
+        world, model = DistributedContext.alone(CPU), make_student(tokenizer)
+        step = SentenceStep(model, make_vectors(), "mean", SETTINGS, execution, world)
+        step([make_source(tokenizer).micro_batch(0)], 1e-3, 0)
+        found.append(snapshot(step))
+    assert all(torch.equal(found[1][name], tensor) for name, tensor in found[0].items())
 
 
 def is_bad(step: SentenceStep, batch: SentenceBatch) -> bool:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     from metaxlm.cli.plan import TrainingRun
-    from metaxlm.recipe import Recipe
+    from metaxlm.recipe import ExecutionRecipe, Recipe
     from metaxlm.run.layout import RunLayout
 
 LEAST_VERSIONS = {"torch": (2, 11), "transformers": (5, 0)}
@@ -63,7 +63,7 @@ def doctor_command(
         "python": lambda: (OK, f"{platform.python_version()}, {sys.executable}"),
         **{package: partial(_check_version, package) for package in LEAST_VERSIONS},
         "device": partial(_check_device, chosen),
-        "bfloat16": partial(_check_bfloat16, chosen),
+        "precision": partial(_check_precision, chosen),
         "kernels": partial(_check_kernels, chosen),
         "matmul": partial(_check_matmul, chosen),
         "output folder": partial(_check_output, output),
@@ -107,7 +107,9 @@ def _list_recipe_checks(
     for run in runs:
         shapes.setdefault(run.shape, run)
     for run in shapes.values():
-        checks[f"step of {run.name}"[:_NAME_WIDTH]] = partial(_check_step, run, device)
+        checks[f"step of {run.name}"[:_NAME_WIDTH]] = partial(
+            _check_step, run, device, recipe.execution
+        )
     return checks
 
 
@@ -130,18 +132,15 @@ def _check_device(device: torch.device) -> Result:
     return (OK, detail) if free >= 1 << 30 else (WARNING, f"{detail}; end other processes")
 
 
-def _check_bfloat16(device: torch.device) -> Result:
-    import torch
+def _check_precision(device: torch.device) -> Result:
+    from metaxlm.pretrain.distributed import choose_dtype
 
-    if device.type == "cpu":
-        return OK, "not used: a CPU trains in float32"
-    is_supported = torch.cuda.is_bf16_supported(including_emulation=False)
-    return (OK, "supported") if is_supported else (WARNING, "not supported; float32 is much slower")
+    return OK, f"{str(choose_dtype('auto', device)).removeprefix('torch.')} for `precision: auto`"
 
 
 def _check_kernels(device: torch.device) -> Result:
-    if device.type == "cpu":
-        return OK, "plain torch; the fused kernels are for GPUs"
+    if device.type != "cuda":
+        return OK, "plain torch; the fused kernels are for CUDA devices"
     from metaxlm.model.kernels import is_available
 
     if not is_available(device):
@@ -246,7 +245,7 @@ def _check_checkpoint(runs: list[TrainingRun], output: Path) -> Result:
     return OK, f"{what}: saved in {middle - start:.1f} s, loaded in {end - middle:.1f} s"
 
 
-def _check_step(run: TrainingRun, device: torch.device) -> Result:
+def _check_step(run: TrainingRun, device: torch.device, execution: ExecutionRecipe) -> Result:
     """Run a step of the largest batch: full rows, and the maximum number of predictions."""
     from metaxlm.pretrain.cost import affordable_rows, measure_step
 
@@ -256,8 +255,10 @@ def _check_step(run: TrainingRun, device: torch.device) -> Result:
     if rows < recipe.batch_size:
         slow = f"{batch} take more than {STEP_LIMIT_S:.0f} s on this device"
         return SKIPPED, f"{slow}; about {rows} rows would fit that time"
-    limit_s, frozen = STEP_LIMIT_S * 4, run.frozen_body
-    measured = measure_step(config, recipe, device, steps=1, limit_s=limit_s, frozen_body=frozen)
+    measured = measure_step(
+        config, recipe, device, steps=1, limit_s=STEP_LIMIT_S * 4, frozen_body=run.frozen_body,
+        execution=execution,
+    )  # fmt: skip
     if not math.isfinite(measured.loss):
         return FAILED, f"{batch}: the loss is {measured.loss}"
     memory = f", {measured.peak_bytes / 2**30:,.1f} GiB" if measured.peak_bytes else ""

@@ -68,8 +68,8 @@ def embed_command(
         Literal["float16", "float32"], Option("--type", help="Data type of the file.")
     ] = "float16",
     precision: Annotated[
-        Literal["float32", "bfloat16"],
-        Option(help="Data type of the computation; bfloat16 is for GPUs."),
+        Literal["float32", "bfloat16", "float16"],
+        Option(help="Data type of the computation; bfloat16 and float16 are for GPUs."),
     ] = "float32",
     batch_tokens: BatchTokens = 16_384,
     device: Device = "auto",

@@ -25,7 +25,7 @@ Overrides = Annotated[
     Option("--set", metavar="KEY=VALUE", help="Override a recipe key (repeatable)."),
 ]
 Output = Annotated[Path, Option("--output", help="Parent folder of the run folder NAME.")]
-Device = Annotated[str, Option("--device", help="Use auto, cpu, cuda or cuda:N.")]
+Device = Annotated[str, Option("--device", help="Use auto, cpu, mps, cuda or cuda:N.")]
 LanguageList = Annotated[
     str | None,
     Option("--languages", help="Use these languages, separated by commas (default: all)."),

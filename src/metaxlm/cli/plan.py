@@ -8,7 +8,7 @@ from its datasheet. Nothing is written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,13 +30,17 @@ ASSUMED_SHARE = 0.4  # assumed share of the matmul rate of a GPU in a step, if n
 REACHED_OF_DATASHEET = 0.79
 """Share of a datasheet's rate that a large product reaches: 782 of 989 TFLOP/s on an H200."""
 
-# Dense bfloat16 TFLOP/s without sparsity, and GB of memory, from public datasheets.
+# Dense TFLOP/s in bfloat16 (float16 on T4 and V100), and GB of memory, from public datasheets.
 ACCELERATORS: dict[str, tuple[int, int]] = {
     "A10": (125, 24), "A100": (312, 80), "A100-40GB": (312, 40), "B200": (2_250, 180),
     "H100": (989, 80), "H100-PCIe": (756, 80), "H200": (989, 141), "L4": (121, 24),
     "L40S": (362, 48), "MI250X": (383, 128), "MI300X": (1_307, 192), "RTX-3090": (71, 24),
-    "RTX-4090": (165, 24), "RTX-5090": (209, 32), "RTX-A6000": (155, 48),
+    "RTX-4090": (165, 24), "RTX-5090": (209, 32), "RTX-A6000": (155, 48), "T4": (65, 16),
+    "V100": (125, 16),
 }  # fmt: skip
+
+
+MEMORY_SIZES = (8, 16, 24)  # GB of small GPUs
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,7 @@ def plan_command(
     console.print(_make_table(plan))
     for note in plan["notes"]:
         console.print(note, soft_wrap=not console.is_terminal, markup=False)
+    console.print(_make_memory_table(plan["trainings"]))
 
 
 def _find_accelerator(name: str) -> str:
@@ -159,11 +164,13 @@ def make_plan(
             with console.status(f"measuring steps of {run.name} ..."):
                 try:
                     measured[run.shape] = cost.measure_step(
-                        run.config, run.recipe, device, frozen_body=run.frozen_body
-                    )
+                        run.config, run.recipe, device, frozen_body=run.frozen_body,
+                        execution=recipe.execution,
+                    )  # fmt: skip
                 except cost.DoesNotFit as error:
                     measured[run.shape] = str(error)
-    rows = [_plan_run(run, device, measured.get(run.shape), named) for run in runs]
+    again = recipe.execution.gradient_checkpointing
+    rows = [_plan_run(run, device, measured.get(run.shape), named, again) for run in runs]
     return {
         "recipe": recipe.name,
         "device": describe_device(device),
@@ -174,22 +181,27 @@ def make_plan(
 
 
 def _plan_run(
-    run: TrainingRun, device: torch.device, measured: Measurement | str | None, named: str | None
+    run: TrainingRun,
+    device: torch.device,
+    measured: Measurement | str | None,
+    named: str | None,
+    checkpointing: bool,
 ) -> dict[str, Any]:
     from metaxlm.pretrain import cost
-    from metaxlm.pretrain.step import uses_bfloat16
+    from metaxlm.pretrain.distributed import choose_dtype
 
     config, recipe, frozen = run.config, run.recipe, run.frozen_body
-    is_gpu, bfloat16 = device.type == "cuda", uses_bfloat16(recipe, device)
+    is_gpu, dtype = device.type == "cuda", choose_dtype(recipe.precision, device)
 
-    def estimate_memory(bfloat16: bool, flash: bool) -> dict[str, int]:
+    def estimate_memory(is_half: bool, flash: bool) -> dict[str, int]:
         num_rows = -(-recipe.batch_size // recipe.micro_batches)
         slots = cost.count_slots(recipe, num_rows)
         return cost.estimate_memory(
-            config, num_rows, recipe.length, slots, bfloat16, frozen_body=frozen, flash=flash
-        )
+            config, num_rows, recipe.length, slots, is_half, frozen_body=frozen, flash=flash,
+            accumulates=recipe.micro_batches > 1, gradient_checkpointing=checkpointing,
+        )  # fmt: skip
 
-    memory = estimate_memory(bfloat16, is_gpu or not config.attention_dropout)
+    memory = estimate_memory(dtype.itemsize == cost.HALF, is_gpu or not config.attention_dropout)
     own_flops = cost.step_flops(config, recipe, frozen_body=frozen)
     flops = own_flops + cost.teacher_flops(config, recipe, run.teacher_share)
     row: dict[str, Any] = {
@@ -201,6 +213,11 @@ def _plan_run(
         "flops": recipe.steps * flops,
         "memory_bytes": sum(memory.values()),
         "memory_parts": memory,
+        "fits": {
+            f"{size} GB": None if found is None else asdict(found)
+            for size in MEMORY_SIZES
+            for found in [cost.find_setting(config, recipe, size * 1e9, frozen_body=frozen)]
+        },
         "disk_bytes": cost.estimate_disk(config, recipe, frozen_body=frozen),
         "teacher_share": run.teacher_share,
         "measured": None,
@@ -210,7 +227,7 @@ def _plan_run(
     }
     share = ASSUMED_SHARE
     if measured is not None and not isinstance(measured, str):
-        peak = cost.measure_peak(device, bfloat16)
+        peak = cost.measure_peak(device, dtype)
         row["measured"] = {
             "seconds_per_step": measured.seconds,
             "steps": measured.num_steps,
@@ -264,6 +281,29 @@ def _make_table(plan: dict[str, Any]) -> Table:
         table.add_column(heading, footer, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(row["name"], *(show(row[key]) for _, key, show, _ in columns))
+    return table
+
+
+def _make_memory_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Return the settings of the largest training run for small GPUs."""
+    from rich import box
+    from rich.table import Table
+
+    largest = max(rows, key=lambda row: float(row["memory_bytes"]))
+    table = Table(
+        title=f"{largest['name']} on small GPUs, estimated", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    table.title_justify = "left"
+    headings = ("GPU", "micro_batches", "gradient_checkpointing", "needs", "compute")
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
+    for size, found in largest["fits"].items():
+        if found is None:
+            table.add_row(size, "does not fit", "", "", "")
+            continue
+        needed, more = f"{found['memory_bytes'] / 1e9:.1f} GB", found["compute"] - 1
+        again = "true" if found["gradient_checkpointing"] else "false"
+        table.add_row(size, str(found["micro_batches"]), again, needed, f"+{more:.0%}")
     return table
 
 

@@ -9,7 +9,7 @@ L length, W labels of a sequence, C classes, D hidden.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -24,6 +24,7 @@ from metaxlm.finetune.task import IGNORED, Features, Labels, Logits
 from metaxlm.model import kernels
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.heads import ClassificationHead, SpanHead, TaskModel
+from metaxlm.pretrain.distributed import choose_dtype
 from metaxlm.randomness import generator
 
 _STEPS = 16
@@ -288,9 +289,12 @@ def split_logits(logits: Tensor, lengths: Sequence[int]) -> list[Logits]:
     return [row[:length] for row, length in zip(values, lengths, strict=True)]
 
 
-def _autocast(device: torch.device) -> torch.autocast:
+def _autocast(device: torch.device) -> AbstractContextManager[object]:
     # A graph must cast weights in each replay, so the cache is off.
-    return torch.autocast(device.type, torch.bfloat16, device.type == "cuda", cache_enabled=False)
+    dtype = choose_dtype("auto", device)
+    if dtype == torch.float32:
+        return nullcontext()
+    return torch.autocast(device.type, dtype, cache_enabled=False)
 
 
 def compute_cross_entropy(logits_NC: Tensor, labels_N: Tensor) -> Tensor:

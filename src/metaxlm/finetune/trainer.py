@@ -1,8 +1,9 @@
 """Train a task model on one language, choose the best epoch on dev data, and score it.
 
-AdamW with a linear schedule and warm-up, clipped gradients, bfloat16 on CUDA. Order and dropout are
-functions of the seed and the step, so a run on a CPU is reproducible bit by bit. An encoder of ours
-takes a step's sequences packed; on a GPU the whole step is one CUDA graph per total of tokens.
+AdamW with a linear schedule and warm-up, clipped gradients, the precision `auto` of pretraining.
+Order and dropout are functions of the seed and the step, so a run on a CPU is reproducible bit by
+bit. An encoder of ours takes a step's sequences packed; on a GPU the whole step is one CUDA graph
+per total of tokens.
 Another encoder takes them padded, on a CPU in groups of similar length.
 
 Two baselines without a model accompany each score: chance, and the training set's most frequent
@@ -45,7 +46,7 @@ from metaxlm.finetune.task import (
 from metaxlm.model.any_encoder import AnyEncoder, load_task_model, make_task_model
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.heads import TaskModel
-from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.pretrain.distributed import DistributedContext, choose_dtype
 from metaxlm.pretrain.optimizer import learning_rate, make_optimizer
 from metaxlm.pretrain.step import FusedUpdate, TrainStep, is_recording
 from metaxlm.progress import track
@@ -53,9 +54,9 @@ from metaxlm.randomness import derive_seed, generator
 
 ADAM_BETAS = (0.9, 0.999)
 """The paper gives none for finetuning; these are XTREME's."""
-NOTE_EVERY = {"cpu": 20, "cuda": 200}
+NOTE_EVERY = {"cpu": 20, "cuda": 200, "mps": 200}
 """Steps between two reports of the loss; each one waits for the device."""
-EVALUATION_TOKENS = {"cpu": 4_096, "cuda": 65_536}
+EVALUATION_TOKENS = {"cpu": 4_096, "cuda": 65_536, "mps": 16_384}
 """Tokens of one forward pass of evaluation, padding included."""
 _GROUP_COST = 16
 """Tokens that take a CPU as long as one more group, which adds all gradients once more."""
@@ -122,7 +123,7 @@ def train_model(
                     taken += 1
                     look = taken % NOTE_EVERY[device.type] == 0
                     advance(note=f"loss {step.totals.last_loss.item():.3f}" if look else None)
-                if bad := int(step.totals.bad):
+                if bad := int(step.totals.bad - step.totals.overflows):
                     raise Diverged(
                         f"{task.name}: the loss or its gradient was not finite in {bad} of {taken} "
                         f"steps; lower the learning rate"
@@ -132,7 +133,8 @@ def train_model(
                     for dev in data.selecting
                 ]
                 value = sum(scores) / len(scores) if scores else None
-                records.append(EpochRecord(epoch, float(step.totals.loss) / steps_per_epoch, value))
+                loss = float(step.totals.loss) / max(1, int(step.totals.steps))
+                records.append(EpochRecord(epoch, loss, value))
                 if value is not None and value > best_value:
                     best_value, best_epoch = value, epoch
                     if epoch < last:
@@ -207,8 +209,8 @@ class FinetuneStep(TrainStep[StepRows]):
         *,
         clip: float,
     ) -> None:
-        world, is_cuda = DistributedContext.alone(device), device.type == "cuda"
-        super().__init__(optimizer, world, clip=clip, bfloat16=is_cuda)
+        world, dtype = DistributedContext.alone(device), choose_dtype("auto", device)
+        super().__init__(optimizer, world, clip=clip, dtype=dtype)
         self._task, self._model, self._table = task, model, table
         self._is_packed = takes_packed(model, device)
         self._copies: Mapping[Tensor, Tensor] = {}
@@ -235,7 +237,7 @@ class FinetuneStep(TrainStep[StepRows]):
         packed = self._table.pack(inputs.rows_B, inputs.total)
         logits = compute_packed(self._model, packed, inputs.seed_1, self._copies)
         loss = self._task.compute_loss(logits, packed.labels_BW, packed.lengths_B)
-        torch.autograd.backward(loss)
+        self._backpropagate(loss)
         return loss.detach()
 
     def _train_groups(self, inputs: StepRows) -> Tensor:
@@ -246,12 +248,12 @@ class FinetuneStep(TrainStep[StepRows]):
         ]
         counts = [(batch.labels_BW != IGNORED).sum() for batch in batches]
         total = torch.stack(counts).sum().clamp_min(1)
-        step_loss = torch.zeros((), dtype=torch.float64, device=total.device)
+        step_loss = torch.zeros_like(self.totals.loss)
         for batch, group, count in zip(batches, inputs.groups, counts, strict=True):
             logits = compute_logits(self._model, batch, group.is_even)
             loss = self._task.compute_loss(logits, batch.labels_BW, batch.lengths_B)
             loss = loss * (count / total)
-            torch.autograd.backward(loss)
+            self._backpropagate(loss)
             step_loss += loss.detach()
         return step_loss
 

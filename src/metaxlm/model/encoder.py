@@ -17,18 +17,21 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from metaxlm.errors import MetaXLMError
 
 if TYPE_CHECKING:
     from metaxlm.model.kernels.blocks import Blocks
+
+States = TypeVar("States", Tensor, tuple[Tensor, Tensor])
 
 _MAX_SIZE = 1 << 24  # keeps products of two sizes in the range of torch's integers
 _DROPOUT_BITS = 16
@@ -312,7 +315,25 @@ class RelativeBias(nn.Module):
         return torch.where(steps < exact, steps, far) + half * (distances > 0)
 
 
-class Layer(nn.Module):
+class NativeLayer(nn.Module):
+    """A layer that can be computed again in the backward pass, from its inputs alone."""
+
+    gradient_checkpointing = False
+
+    def run(self, compute: Callable[..., States], *inputs: Any, blocks: Blocks | None) -> States:
+        """Return `compute(*inputs)`; with `gradient_checkpointing`, keep only the inputs."""
+        # A method of the layer, so that sharding gathers its weights before both passes.
+        if not (self.gradient_checkpointing and self.training and torch.is_grad_enabled()):
+            return compute(*inputs)
+        # Dropout of the kernels follows from a seed, and a CUDA graph cannot read the generator.
+        is_random = blocks is None
+        found: States = checkpoint(
+            compute, *inputs, use_reentrant=False, preserve_rng_state=is_random
+        )
+        return found
+
+
+class Layer(NativeLayer):
     """Attention and feed-forward network, each with residual connection and LayerNorm after it."""
 
     def __init__(self, config: EncoderConfig, number: int = 0) -> None:
@@ -333,13 +354,21 @@ class Layer(nn.Module):
         `keys_B11L` is a mask or the biases of the scores; with `blocks`, biases by distance.
         """
         if blocks is not None:
-            return self._run_blocks(hidden_BLD, keys_B11L, blocks)
-        return self._finish(hidden_BLD, self.attention(hidden_BLD, keys_B11L))
+            return self.run(self._run_blocks, hidden_BLD, keys_B11L, blocks, blocks=blocks)
+        return self.run(self._run_padded, hidden_BLD, keys_B11L, blocks=None)
 
     def run_packed(
         self, hidden_ND: Tensor, runs: Sequence[tuple[int, int]], bias_1HLL: Tensor | None = None
     ) -> Tensor:
         """Return the next hidden states of sequences without padding, [N, D]."""
+        return self.run(self._run_packed, hidden_ND, runs, bias_1HLL, blocks=None)
+
+    def _run_padded(self, hidden_BLD: Tensor, keys_B11L: Tensor | None) -> Tensor:
+        return self._finish(hidden_BLD, self.attention(hidden_BLD, keys_B11L))
+
+    def _run_packed(
+        self, hidden_ND: Tensor, runs: Sequence[tuple[int, int]], bias_1HLL: Tensor | None
+    ) -> Tensor:
         return self._finish(hidden_ND, self.attention.attend_packed(hidden_ND, runs, bias_1HLL))
 
     def _run_blocks(self, hidden_ND: Tensor, bias_HW: Tensor | None, blocks: Blocks) -> Tensor:
@@ -384,6 +413,12 @@ class NativeEncoder(nn.Module, ABC):
     @abstractmethod
     def words(self) -> nn.Embedding:
         """The token embeddings."""
+
+    def gradient_checkpointing_enable(self) -> None:
+        """Compute each layer again in the backward pass: less memory, a third more compute."""
+        for layer in self.layers:
+            assert isinstance(layer, NativeLayer)
+            layer.gradient_checkpointing = True
 
     @abstractmethod
     def forward(

@@ -20,6 +20,7 @@ from metaxlm.model.encoder import (
     Dropout,
     EncoderConfig,
     NativeEncoder,
+    NativeLayer,
     Rotary,
     check_length,
     find_runs,
@@ -57,7 +58,7 @@ class ModernEmbeddings(nn.Module):
         return hidden_ND
 
 
-class ModernLayer(nn.Module):
+class ModernLayer(NativeLayer):
     """Attention and feed-forward network, each with LayerNorm before and residual connection."""
 
     def __init__(self, config: EncoderConfig, number: int, rotary: Rotary) -> None:
@@ -91,9 +92,9 @@ class ModernLayer(nn.Module):
         """
         if blocks is not None:
             assert places_N is not None
-            return self._run_blocks(hidden_BLD, turns_LK, blocks, places_N, part_ND)
-        mixed = self.attention(self.attention_norm(hidden_BLD), keys_B11L, turns_LK)
-        return self._finish(hidden_BLD, mixed)
+            inputs = (hidden_BLD, turns_LK, blocks, places_N, part_ND)
+            return self.run(self._run_blocks, *inputs, blocks=blocks)
+        return self.run(self._run_padded, hidden_BLD, keys_B11L, turns_LK, blocks=None)
 
     def run_packed(
         self,
@@ -103,6 +104,20 @@ class ModernLayer(nn.Module):
         turns_LK: Tensor,
     ) -> Tensor:
         """Return the next hidden states of sequences without padding, [N, D]."""
+        return self.run(self._run_packed, hidden_ND, runs, near_11LL, turns_LK, blocks=None)
+
+    def _run_padded(self, hidden: Tensor, keys_B11L: Tensor | None, turns_LK: Tensor) -> Tensor:
+        return self._finish(
+            hidden, self.attention(self.attention_norm(hidden), keys_B11L, turns_LK)
+        )
+
+    def _run_packed(
+        self,
+        hidden_ND: Tensor,
+        runs: Sequence[tuple[int, int]],
+        near_11LL: Tensor | None,
+        turns_LK: Tensor,
+    ) -> Tensor:
         normal_ND = self.attention_norm(hidden_ND)
         mixed_ND = self.attention.attend_packed(normal_ND, runs, near_11LL, turns_LK)
         return self._finish(hidden_ND, mixed_ND)

@@ -42,6 +42,8 @@ class TrainingState:
     lowest_held_out: float | None = None  # mean over languages
     skipped_batches: int = 0  # step k is trained on batch k + this number
     rewinds: int = 0  # to the checkpoint before, since it was saved
+    loss_scale: float | None = None  # of float16
+    scale_steps: int = 0  # good steps since the loss scale changed
     seconds: float = 0.0  # over all starts
     log: dict[str, Any] = field(default_factory=dict)  # size and digest of the training log
 
@@ -205,7 +207,7 @@ class CheckpointWriter:
                 self._buffers[name] = torch.empty(
                     tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=tensor.is_cuda
                 )
-            self._buffers[name].copy_(tensor.detach(), non_blocking=True)
+            self._buffers[name].copy_(tensor.detach(), non_blocking=tensor.is_cuda)
         return {name: self._buffers[name] for name in tensors}
 
     def _write(self, checkpoint: Checkpoint, copied: torch.cuda.Event | None) -> None:

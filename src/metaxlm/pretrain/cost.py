@@ -28,16 +28,18 @@ from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import MicroBatch
 from metaxlm.pretrain.checkpoint import TrainingState
-from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.pretrain.distributed import DistributedContext, choose_dtype
 from metaxlm.pretrain.optimizer import largest, value_at
-from metaxlm.pretrain.step import PretrainStep, uses_bfloat16
+from metaxlm.pretrain.step import PretrainStep
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 from metaxlm.vocab.tokens import FIRST_TOKENS, MASK_TOKEN, wrap_tokenizer
 
-FLOAT, HALF = 4, 2  # bytes of a float32 and of a bfloat16
+FLOAT, HALF = 4, 2  # bytes of a float32, and of a bfloat16 or float16
 _SAMPLED_STEPS, _PEAK_REPEATS, _TIME_LIMIT_S = 1_000, 10, 20.0
 _EXPECTED_SHARE = 0.3  # of the matmul rate, to choose the number of rows to time
 _MEMORY_MARGIN = 1.3  # temporary tensors and fragmentation, measured on a CPU
+_GPU_MARGIN, GPU_CONTEXT = 1.05, 500_000_000  # the same on a GPU, and bytes of CUDA itself
+_BUSY_TOKENS = 4_096  # of a micro-batch; fewer leave a GPU partly idle
 _FEW_TOKENS = 8  # length of the tiny step, which takes as long as the optimizer
 _WARM_UP, _RATE = 2, 1e-4
 
@@ -158,18 +160,21 @@ def estimate_memory(
     batch_size: int,
     length: int,
     num_predictions: int,
-    bfloat16: bool,
+    is_half: bool,
     *,
     frozen_body: bool = False,
     flash: bool = True,
+    accumulates: bool = False,
+    gradient_checkpointing: bool = False,
 ) -> dict[str, int]:
     """Estimate the memory of a step of plain torch by part, in bytes, for one micro-batch.
 
-    With `flash`, attention does not store its weights; on a CPU with dropout it does.
+    With `flash`, attention does not store its weights; on a CPU with dropout it does. A step of
+    several micro-batches accumulates gradients.
     """
     parameters, trainable = count_parameters(config), count_trainable(config, frozen_body)
     size, inner = config.hidden_size, config.ffn_size
-    width = HALF if bfloat16 else FLOAT
+    width = HALF if is_half else FLOAT
     # Dropout stores one byte per value on a GPU, and the factor itself on a CPU.
     mask = (1 if flash else width) if config.dropout else 0
     # Saved for the backward pass of a layer, per token: query, key, value and their mixture;
@@ -180,16 +185,62 @@ def estimate_memory(
     if not flash:
         # Scaled queries and keys; attention weights before and after dropout, and its factors.
         layer += 2 * size * width + config.num_heads * length * 3 * width
-    # The log-probabilities and their gradient, and one copy in the type of the product.
-    logits = config.vocab_size * (2 * FLOAT + (HALF if bfloat16 else 0))
+    activations = batch_size * length * config.num_layers * layer
+    if gradient_checkpointing:  # the input of each layer, and all of the layer in progress
+        activations = batch_size * length * (config.num_layers * size * FLOAT + layer)
+    # The log-probabilities, their gradient and that of the logits, all in float32.
+    logits = num_predictions * config.vocab_size * 3 * FLOAT
+    # The gradient of the head is in memory beside all activations, and at the end both gradients
+    # of the table; the last of them becomes the accumulated one, if there is none before.
+    words = count_parts(config)["words"] * FLOAT
+    tables = max(activations + words, 2 * words) if accumulates else words
     return {
         "weights": parameters * FLOAT,
         "gradients": trainable * FLOAT,
         "moments": 2 * trainable * FLOAT,
-        "bfloat16 copies": parameters * HALF if bfloat16 else 0,
-        "activations": batch_size * length * config.num_layers * layer,
-        "logits": num_predictions * logits,
+        "half copies": parameters * HALF if is_half else 0,
+        "activations": activations,
+        "logits": logits,
+        "token gradients": max(0, tables - activations - logits),
     }
+
+
+@dataclass(frozen=True)
+class MemorySetting:
+    """A way to train that fits into a GPU."""
+
+    micro_batches: int
+    gradient_checkpointing: bool
+    memory_bytes: int
+    compute: float  # FLOPs of a step, relative to those without checkpointing
+
+
+def find_setting(
+    config: EncoderConfig, recipe: TrainingRecipe, limit_bytes: float, *, frozen_body: bool = False
+) -> MemorySetting | None:
+    """Return the setting that fits into a GPU and is likely the fastest; None if none fits.
+
+    Prefer micro-batches that keep a GPU busy, then no checkpointing, then few micro-batches.
+    """
+    flops = step_flops(config, recipe, frozen_body=frozen_body)
+    # The layers are computed once more: a forward pass is a third of a step.
+    again = count_step_flops(config, recipe.batch_size, recipe.length, 0) / 3
+    found = []
+    for count in (n for n in range(1, recipe.batch_size + 1) if recipe.batch_size % n == 0):
+        rows = recipe.batch_size // count
+        for checkpointing in (False, True):
+            parts = estimate_memory(
+                config, rows, recipe.length, count_slots(recipe, rows),
+                recipe.precision != "float32", frozen_body=frozen_body, accumulates=count > 1,
+                gradient_checkpointing=checkpointing,
+            )  # fmt: skip
+            needed = int(_GPU_MARGIN * sum(parts.values())) + GPU_CONTEXT
+            if needed <= limit_bytes:
+                compute = 1.0 + checkpointing * again / flops
+                is_slow = rows * recipe.length < _BUSY_TOKENS
+                setting = MemorySetting(count, checkpointing, needed, compute)
+                found.append((is_slow, checkpointing, count, setting))
+    return min(found, key=lambda one: one[:3])[3] if found else None
 
 
 def estimate_checkpoint(config: EncoderConfig, *, frozen_body: bool = False) -> int:
@@ -210,12 +261,12 @@ def estimate_disk(
 
 
 @cache
-def measure_peak(device: torch.device, bfloat16: bool | None = None) -> float:
+def measure_peak(device: torch.device, dtype: torch.dtype | None = None) -> float:
     """Measure the FLOP/s of a large matrix product, by default in the type of `precision: auto`."""
-    if bfloat16 is None:
-        bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    dtype = dtype or choose_dtype("auto", device)
+    if dtype == torch.float16 and device.type == "cpu":
+        dtype = torch.float32  # most CPUs have no instructions for float16
     size = 8192 if device.type == "cuda" else 1024
-    dtype = torch.bfloat16 if bfloat16 else torch.float32
     generator = torch.Generator(device).manual_seed(0)
     first, second = (
         torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2)
@@ -238,6 +289,8 @@ def synchronize(device: torch.device) -> None:
     """Wait until a device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
 
 
 class DoesNotFit(MetaXLMError):
@@ -294,10 +347,13 @@ def measure_step(
             state = TrainingState()
             step.read(state)
     except torch.OutOfMemoryError as error:
-        total = torch.cuda.get_device_properties(device).total_memory / 2**30
+        place = str(device)
+        if device.type == "cuda":
+            total = torch.cuda.get_device_properties(device).total_memory / 2**30
+            place = f"the {total:.0f} GiB of {device}"
         raise DoesNotFit(
-            f"a step of {recipe.batch_size} x {recipe.length} tokens does not fit into the "
-            f"{total:.0f} GiB of {device}; increase micro_batches"
+            f"a step of {recipe.batch_size} x {recipe.length} tokens does not fit into {place}; "
+            "increase micro_batches"
         ) from error
     loss = math.nan if state.skipped else state.loss_sum / state.loss_count
     return Measurement(seconds, count, rows, peak, loss)
@@ -315,7 +371,7 @@ def affordable_rows(
 ) -> int:
     """Estimate the number of rows of a step that takes this time."""
     row = count_step_flops(config, 1, recipe.length, count_slots(recipe, 1))
-    rate = measure_peak(device, uses_bfloat16(recipe, device))
+    rate = measure_peak(device, choose_dtype(recipe.precision, device))
     return int(seconds * rate * _EXPECTED_SHARE / row)
 
 
@@ -334,7 +390,7 @@ def _check_memory(config: EncoderConfig, recipe: TrainingRecipe, num_rows: int) 
     """Raise an error instead of being killed by the system."""
     free = free_memory(torch.device("cpu"))
     slots, flash = count_slots(recipe, num_rows), config.attention_dropout == 0
-    parts = estimate_memory(config, num_rows, recipe.length, slots, bfloat16=False, flash=flash)
+    parts = estimate_memory(config, num_rows, recipe.length, slots, is_half=False, flash=flash)
     needed = _MEMORY_MARGIN * sum(parts.values())
     if free is not None and needed > free:
         raise DoesNotFit(

@@ -61,7 +61,7 @@ class TeacherBatch:
     def to(self, device: torch.device) -> Self:
         """Return a copy on a device."""
         values = {name: v for name, v in vars(self).items() if isinstance(v, Tensor)}
-        moved: Any = {name: v.to(device, non_blocking=True) for name, v in values.items()}
+        moved: Any = {name: v.to(device, non_blocking=v.is_pinned()) for name, v in values.items()}
         return replace(self, **moved)
 
     def tensors(self) -> list[Tensor]:

@@ -67,6 +67,10 @@ class DistributedContext:
             raise
         if size == 1:
             return cls.alone(device)
+        if device.type == "mps":  # processes cannot exchange its tensors
+            if device_name != "auto":
+                raise MetaXLMError(f"--device {device_name}: takes one process; use cpu")
+            device = torch.device("cpu")
         limit = timedelta(seconds=execution.timeout_s)
         try:
             store, _, _ = next(rendezvous("env://", timeout=limit))
@@ -354,18 +358,28 @@ def _is_sharded(tensor: Tensor) -> bool:
 
 
 def choose_device(name: str, local_rank: int = 0, local_size: int = 1) -> torch.device:
-    """Return the device for `auto`, `cpu`, `cuda` or `cuda:N`; each local process has its own."""
+    """Return the device for `auto`, `cpu`, `mps`, `cuda` or `cuda:N`; local processes share none.
+
+    `auto` takes a CUDA device, else Apple's GPU for a single process, else the CPU.
+    """
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        has_mps = local_size == 1 and torch.backends.mps.is_available()
+        name = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        what = f"--device {name}: not a device; use auto, cpu, cuda or cuda:N"
+        what = f"--device {name}: not a device; use auto, cpu, mps, cuda or cuda:N"
         raise MetaXLMError(what) from error
-    if device.type not in ("cpu", "cuda"):
-        raise MetaXLMError(f"--device {name}: only cpu and cuda are supported")
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise MetaXLMError(f"--device {name}: only cpu, mps and cuda are supported")
     if device.type == "cpu":
         return device
+    if device.type == "mps":
+        if not torch.backends.mps.is_available():
+            raise MetaXLMError(f"--device {name}: found no GPU of Apple; use cpu or auto")
+        if local_size > 1:
+            raise MetaXLMError(f"--device {name}: takes one process, not {local_size}; use cpu")
+        return torch.device("mps")
     found = torch.cuda.device_count()
     if local_size == 1:
         if (device.index or 0) >= found:
@@ -387,17 +401,49 @@ def describe_device(device: torch.device) -> str:
     """Return the name of a device for messages and records."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
+    if device.type == "mps":
+        return "mps, Apple's GPU"
     threads = torch.get_num_threads()
     return f"cpu, {threads} thread{'s' if threads > 1 else ''}"
 
 
+def exact_device(device: torch.device) -> torch.device:
+    """Return where to compute in float64 and sort int64: the CPU in place of Apple's GPU."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
+def widest_float(device: torch.device) -> torch.dtype:
+    """Return the type of sums on a device: float64, or float32 on Apple's GPU, which lacks it."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
+    """Return the type of matrix products in training for `precision` of a recipe.
+
+    `auto` is bfloat16 from compute capability 8.0 on, float16 on older GPUs, else float32.
+    """
+    if precision == "auto":
+        if device.type != "cuda":
+            return torch.float32
+        is_new = torch.cuda.get_device_capability(device) >= (8, 0)
+        return torch.bfloat16 if is_new else torch.float16
+    if precision != "float32" and device.type == "mps":
+        raise MetaXLMError(f"precision: {precision} is not supported on mps; use float32 or auto")
+    dtype: torch.dtype = getattr(torch, precision)
+    return dtype
+
+
 @contextmanager
-def own_bfloat16(device: torch.device, enabled: bool = True) -> Iterator[None]:
-    """Use torch's own bfloat16 products on a CPU that has no instructions for them.
+def own_products(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
+    """Use torch's own products in bfloat16 or float16 on a CPU that has no instructions for them.
 
     oneDNN fails there, and is then disabled for the process, which changes later results.
     """
-    if not enabled or device.type != "cpu" or torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    is_supported = {
+        torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
+        torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
+    }
+    if device.type != "cpu" or dtype not in is_supported or is_supported[dtype]():
         yield
         return
     # Not flags(): it also sets options of Intel GPUs, and warns about them.

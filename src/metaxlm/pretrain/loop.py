@@ -32,7 +32,7 @@ from metaxlm.pretrain.checkpoint import (
     step_name,
 )
 from metaxlm.pretrain.cost import count_step_flops, estimate_disk, measure_peak
-from metaxlm.pretrain.distributed import DistributedContext, own_bfloat16
+from metaxlm.pretrain.distributed import DistributedContext, own_products
 from metaxlm.pretrain.guard import MOST_REWINDS, Spike
 from metaxlm.pretrain.log import LOG_NAME, Trackers, TrainingLog
 from metaxlm.pretrain.optimizer import largest, learning_rate, value_at
@@ -159,7 +159,7 @@ def train_phase(
             needed = estimate_disk(model.config, recipe, frozen_body=frozen)
             require_space(needed, folder, steps_dir)
             with suppress(torch.OutOfMemoryError):
-                peak = measure_peak(world.device, step.bfloat16) * world.size
+                peak = measure_peak(world.device, step.dtype) * world.size
             log_path = folder / LOG_NAME
         log = TrainingLog(log_path, state, title, trackers=trackers, peak_flops=peak)
 
@@ -210,6 +210,8 @@ def train_phase(
 def _write_row(phase: Phase[Any], state: TrainingState, log: TrainingLog) -> Spike | None:
     norm = phase.step.read(state)
     numbers, flops = phase.describe(state)
+    if state.loss_scale is not None:
+        numbers = {**numbers, "loss_scale": state.loss_scale}
     spike = log.write_row(state, phase.rate(state.step - 1), norm, numbers, flops)
     phase.step.totals.reset()
     state.loss_sum, state.loss_count, state.largest_norm = 0.0, 0, 0.0
@@ -313,14 +315,13 @@ def measure_held_out(
     probability = largest(recipe.mask_probability)
 
     def compute(held_out: Sequence[MicroBatch]) -> float:
-        total = torch.zeros((), dtype=torch.float64, device=device)
+        total = torch.zeros_like(step.totals.loss)
         count = torch.zeros((), dtype=torch.int64, device=device)
         for batch in (held.to(device) for held in held_out):
             masked = masking(batch.ids_BL, batch.lengths_B, batch.rows_B, key, probability)
-            casting = torch.autocast(device.type, torch.bfloat16, step.bfloat16)
-            with own_bfloat16(device, step.bfloat16), casting:
+            with own_products(device, step.dtype), step.autocast():
                 loss, _ = step.objective(masked, batch.lengths_B)  # without the teacher's loss
-            total += loss.double()
+            total += loss.to(total.dtype)
             count += (masked.labels_M != IGNORED).sum()
         return float(total / count.clamp_min(1))
 

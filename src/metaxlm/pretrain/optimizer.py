@@ -1,4 +1,4 @@
-"""AdamW and schedules, for pretraining and finetuning.
+"""AdamW, schedules and the loss scale of float16, for pretraining and finetuning.
 
 Weight decay is decoupled and excludes biases and LayerNorms. The learning rate rises linearly in
 warm-up and decays linearly to zero. A checkpoint has the moments by parameter name, without pickle.
@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's state of each parameter
 RATE_FACTOR = "rate_factor"  # of a group of parameters, relative to the learning rate
+# Of the loss scale, as in torch.amp.GradScaler: it doubles after this many good steps in a row.
+_FIRST_SCALE, _LEAST_SCALE, _GROWTH_INTERVAL = 2.0**16, 1.0, 2_000
 Scheduled = float | Mapping[int, float]  # a constant, or values at steps, interpolated linearly
 
 
@@ -80,3 +82,27 @@ def export_moments(optimizer: torch.optim.AdamW, model: nn.Module) -> dict[str, 
         if parameter in optimizer.state
         for moment in MOMENTS
     }
+
+
+class LossScale:
+    """The factor of the loss in float16, whose small gradients would be 0 without it.
+
+    It stays on the device. Its rule is that of torch.amp.GradScaler, which cannot clip by the
+    divisor of the fused AdamW: halve after an overflow, double after 2,000 steps without one.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.value = torch.tensor(_FIRST_SCALE, device=device)
+        self.good_steps = torch.zeros((), dtype=torch.int64, device=device)  # since it changed
+
+    def is_overflow(self, bad: Tensor, loss: Tensor) -> Tensor:
+        """Return whether a lower scale may make a bad step good: not if the loss is not finite."""
+        return bad & loss.isfinite() & (self.value > _LEAST_SCALE)
+
+    def update(self, bad: Tensor) -> None:
+        """Adapt to a step."""
+        self.good_steps.copy_((self.good_steps + 1) * ~bad)
+        is_due = self.good_steps >= _GROWTH_INTERVAL
+        factor = torch.where(bad, 0.5, torch.where(is_due, 2.0, 1.0))
+        self.value.copy_((self.value * factor).clamp_min(_LEAST_SCALE))
+        self.good_steps.mul_(~is_due)

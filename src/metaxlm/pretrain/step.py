@@ -1,7 +1,8 @@
 """Optimizer steps that never wait for the device, for pretraining and finetuning.
 
-A step whose loss or gradient is not finite changes no weight and no moment, and is counted. Totals
-stay on the device until they are read. On one GPU with fused kernels the whole step, from its
+A step whose loss or gradient is not finite changes no weight and no moment, and is counted. In
+float16 the loss is scaled, and a gradient that overflows lowers the scale. Totals stay on the
+device until they are read. On one GPU with fused kernels the whole step, from its
 inputs to the optimizer, is one CUDA graph per input shape. In pretraining, loss and
 gradients are divided by the number of predictions in the whole step, so the result does not depend
 on the split into micro-batches and processes.
@@ -26,8 +27,13 @@ from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import IGNORED, Masked, Masking
 from metaxlm.pretrain.batches.source import Extra, MicroBatch
 from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState
-from metaxlm.pretrain.distributed import DistributedContext, own_bfloat16
-from metaxlm.pretrain.optimizer import export_moments, make_optimizer, set_rate
+from metaxlm.pretrain.distributed import (
+    DistributedContext,
+    choose_dtype,
+    own_products,
+    widest_float,
+)
+from metaxlm.pretrain.optimizer import LossScale, export_moments, make_optimizer, set_rate
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
 _STEPS_AHEAD = 8  # of the host before the device
@@ -37,21 +43,22 @@ _MOST_GRAPHS = 24  # steps of further shapes run without a graph
 
 @dataclass
 class Totals:
-    """Sums over steps, as scalars on the device: float64 and int64."""
+    """Sums over steps, as scalars on the device: the widest floats, and int64."""
 
     loss: Tensor  # summed over good steps since `reset`
     steps: Tensor  # good steps since `reset`
     norm: Tensor  # of the last gradient before clipping
     last_loss: Tensor  # finite or not
     bad: Tensor  # skipped steps since the start of the run
-    bad_in_row: Tensor  # consecutive skipped steps up to now
+    bad_in_row: Tensor  # consecutive skipped steps up to now, without overflows
+    overflows: Tensor  # skipped steps that lowered the loss scale, since the object was made
     largest_norm: Tensor  # of the gradients of good steps since `reset`
 
     @classmethod
     def zeros(cls, device: torch.device) -> Self:
         """Return empty totals."""
-        real, whole = torch.float64, torch.int64
-        kinds = (real, whole, real, real, whole, whole, real)
+        real, whole = widest_float(device), torch.int64
+        kinds = (real, whole, real, real, whole, whole, whole, real)
         return cls(*(torch.zeros((), dtype=kind, device=device) for kind in kinds))
 
     def reset(self) -> None:
@@ -79,10 +86,11 @@ class TrainStep(ABC, Generic[Inputs]):
         world: DistributedContext,
         *,
         clip: float,
-        bfloat16: bool,
+        dtype: torch.dtype,
     ) -> None:
         self.totals = Totals.zeros(world.device)
-        self.world, self.bfloat16 = world, bfloat16
+        self.world, self.dtype = world, dtype
+        self.scale = LossScale(world.device) if dtype == torch.float16 else None
         self._optimizer = optimizer
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._clip = clip if clip > 0 else math.inf
@@ -124,14 +132,26 @@ class TrainStep(ABC, Generic[Inputs]):
             if len(self._running) > _STEPS_AHEAD:  # queued inputs would fill the memory
                 self._running.popleft().synchronize()
 
+    def _backpropagate(self, loss: Tensor) -> None:
+        """Add the gradients of a loss, which is this process's share of a sum."""
+        # DDP and FSDP average over processes.
+        factor = self.world.size if self.scale is None else self.scale.value * self.world.size
+        torch.autograd.backward(loss * factor)
+
     def _update(self, loss: Tensor, skip: bool) -> None:
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         norm = self.world.total_norm(gradients)
+        if self.scale is not None:
+            norm = norm / self.scale.value
         bad = ~(norm.isfinite() & loss.isfinite()) | skip
         shrink = (norm / self._clip).clamp_min(1.0)
+        if self.scale is not None:
+            shrink = shrink * self.scale.value
         self._before_update(bad)
         if self._fused_update is not None:
             self._fused_update.step(shrink, bad.float())
+        elif self.world.device.type == "mps":
+            self._step_plainly(gradients, shrink, bad)
         else:
             # Fused AdamW divides gradients by `grad_scale` and does nothing if `found_inf` is 1.
             self._optimizer.grad_scale = shrink  # type: ignore[attr-defined]
@@ -145,15 +165,28 @@ class TrainStep(ABC, Generic[Inputs]):
         totals.loss += torch.where(bad, 0.0, loss)
         totals.steps += ~bad
         totals.bad += bad
-        totals.bad_in_row.copy_((totals.bad_in_row + 1) * bad)
-        good_norm = torch.where(bad, 0.0, norm).double()
+        counted = bad
+        if self.scale is not None:
+            overflow = self.scale.is_overflow(bad, loss)
+            totals.overflows += overflow
+            counted = bad & ~overflow
+            self.scale.update(bad)
+        totals.bad_in_row.copy_((totals.bad_in_row + counted) * bad)
+        good_norm = torch.where(bad, 0.0, norm).to(totals.largest_norm.dtype)
         totals.largest_norm.copy_(torch.maximum(totals.largest_norm, good_norm))
 
-    def _autocast(self) -> AbstractContextManager[object]:
-        if not self.bfloat16:
+    def _step_plainly(self, gradients: list[Tensor], shrink: Tensor, bad: Tensor) -> None:
+        """Scale gradients and skip bad steps where no fused AdamW does it; wait for the device."""
+        if not bad:
+            torch._foreach_div_(gradients, shrink)
+            self._optimizer.step()
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Return the context of forward passes."""
+        if self.dtype == torch.float32:
             return nullcontext()
         # A graph must cast weights in each replay instead of using an earlier cache.
-        return torch.autocast(self.world.device.type, torch.bfloat16, cache_enabled=False)
+        return torch.autocast(self.world.device.type, self.dtype, cache_enabled=False)
 
     def _find_graph(self, inputs: Inputs) -> _Graph[Inputs] | None:
         if not self._can_be_captured():
@@ -278,9 +311,11 @@ class Objective(nn.Module):
         self._kernels = kernels
 
     def uses_fused_kernels(self, device: torch.device) -> bool:
-        """Return whether the fused kernels are used: on a supported GPU, under autocast."""
-        wanted = self._kernels == "auto" and torch.is_autocast_enabled()
-        return wanted and is_available(device) and fits(self.model.config)
+        """Return whether the fused kernels are used: on a supported GPU, in bfloat16."""
+        if self._kernels == "plain" or not torch.is_autocast_enabled("cuda"):
+            return False
+        is_bfloat16 = torch.get_autocast_dtype("cuda") == torch.bfloat16
+        return is_bfloat16 and is_available(device) and fits(self.model.config)
 
     def forward(
         self,
@@ -334,7 +369,7 @@ class _MaskedLMInputs:
             [batch.to(device) for batch in self.batches],
             [seed.to(device) for seed in self.seeds],
             self.key.to(device),
-            self.probability.to(device),
+            self.probability.to(device, widest_float(device)),
         )
 
     def fill(self, other: Self) -> None:
@@ -363,6 +398,8 @@ class ModelStep(TrainStep[Inputs]):
         world: DistributedContext,
     ) -> None:
         self.model = objective.model.to(world.device).train()
+        if execution.gradient_checkpointing:
+            self.model.encoder.gradient_checkpointing_enable()
         self.objective = world.wrap(objective, execution.sharding)
         # The optimizer comes after `wrap`, because sharding replaces the parameters.
         rate, decay, epsilon = recipe.learning_rate, recipe.weight_decay, recipe.adam_epsilon
@@ -371,8 +408,8 @@ class ModelStep(TrainStep[Inputs]):
             self.model, learning_rate=rate, weight_decay=decay, betas=(first, second),
             epsilon=epsilon, body_rate=recipe.body_rate,
         )  # fmt: skip
-        bfloat16 = uses_bfloat16(recipe, world.device)
-        super().__init__(optimizer, world, clip=recipe.clip, bfloat16=bfloat16)
+        dtype = choose_dtype(recipe.precision, world.device)
+        super().__init__(optimizer, world, clip=recipe.clip, dtype=dtype)
         self._anchor = recipe.anchor
         words = self.model.encoder.words.weight
         self._start = words.detach().clone() if recipe.anchor else None
@@ -405,9 +442,12 @@ class ModelStep(TrainStep[Inputs]):
             totals.steps, totals.bad, totals.bad_in_row, totals.loss, totals.largest_norm,
             totals.norm,
         )  # fmt: skip
-        read = torch.stack([n.double() for n in numbers]).tolist()
+        read = torch.stack([n.to(totals.loss.dtype) for n in numbers]).tolist()
         *counts, state.loss_sum, state.largest_norm, norm = read
         state.loss_count, state.skipped, state.skipped_in_row = map(int, counts)
+        if self.scale is not None:
+            state.loss_scale = float(self.scale.value)
+            state.scale_steps = int(self.scale.good_steps)
         return float(norm)
 
     def collect(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -426,6 +466,9 @@ class ModelStep(TrainStep[Inputs]):
         totals.bad.fill_(state.skipped)
         totals.bad_in_row.fill_(state.skipped_in_row)
         totals.largest_norm.fill_(state.largest_norm)
+        if self.scale is not None and state.loss_scale is not None:
+            self.scale.value.fill_(state.loss_scale)
+            self.scale.good_steps.fill_(state.scale_steps)
         # Graphs contain the replaced moments.
         self._graphs.clear()
         self._fused_update = None
@@ -440,7 +483,7 @@ class ModelStep(TrainStep[Inputs]):
     def _can_be_captured(self) -> bool:
         if self.world.size > 1 or not isinstance(self.objective, Objective):
             return False
-        with self._autocast():
+        with self.autocast():
             return self.objective.uses_fused_kernels(self.world.device)
 
     def _make_fused_update(self) -> FusedUpdate:
@@ -484,7 +527,7 @@ class PretrainStep(ModelStep[_MaskedLMInputs]):
         count = torch.stack([(m.labels_M != IGNORED).sum() for m in masked]).sum()
         count = self.world.sum(count).clamp_min(1)
         self._optimizer.zero_grad(set_to_none=True)
-        loss = torch.zeros((), dtype=torch.float64, device=self.world.device)
+        loss = torch.zeros_like(self.totals.loss)
         for index, batch in enumerate(inputs.batches):
             with self.world.no_sync(self.objective, index + 1 < len(masked)):
                 loss += self._backward(batch, masked[index], inputs.seeds[index], count)
@@ -493,17 +536,9 @@ class PretrainStep(ModelStep[_MaskedLMInputs]):
     def _backward(self, batch: MicroBatch, masked: Masked, seed: Tensor, count: Tensor) -> Tensor:
         if not is_recording():
             torch.manual_seed(batch.dropout_seed)
-        with own_bfloat16(self.world.device, self.bfloat16):
-            with self._autocast():
+        with own_products(self.world.device, self.dtype):
+            with self.autocast():
                 loss_sum, teaching = self.objective(masked, batch.lengths_B, batch.extra, seed)
             loss: Tensor = loss_sum / count + teaching
-            # DDP and FSDP average over processes, but this loss is a share of a sum.
-            torch.autograd.backward(loss * self.world.size)
-        return loss.detach().double()
-
-
-def uses_bfloat16(recipe: TrainingRecipe, device: torch.device) -> bool:
-    """Return whether matrix products run in bfloat16: `auto` uses it on GPUs that support it."""
-    if recipe.precision == "auto":
-        return device.type == "cuda" and torch.cuda.is_bf16_supported()
-    return recipe.precision == "bfloat16"
+            self._backpropagate(loss)
+        return loss.detach().to(self.totals.loss.dtype)

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from tempfile import TemporaryFile
-from typing import Literal, NamedTuple, TypedDict, Unpack
+from typing import Literal, NamedTuple, TypedDict, Unpack, get_args
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +27,7 @@ from metaxlm.finetune.batches import collate_inputs, evaluating
 from metaxlm.finetune.encoding import MAX_CHARACTERS, Ids, check_tokenizer
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.model.sentence_modules import SentenceModules
-from metaxlm.pretrain.distributed import choose_device, own_bfloat16
+from metaxlm.pretrain.distributed import choose_device, choose_dtype, own_products
 from metaxlm.probe.corrections import NONE, Corrections, Moments, correct_vectors, weigh_tokens
 from metaxlm.probe.pool import (
     NO_FRAME,
@@ -43,13 +43,15 @@ from metaxlm.probe.pool import (
 )
 from metaxlm.progress import say, track
 
-Precision = Literal["float32", "bfloat16"]  # of the encoder; means are always in float32
+# Of the encoder; means are always in float32.
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 MEAN = SentenceModules()
 _MOST_TEXTS = 65_536
 _MOST_BYTES = 256 * 2**20  # largest number of texts of a chunk, and of bytes of its vectors
 _CPU_TOKENS = 2_048  # larger batches do not fit into a CPU's caches and are slower
-_GROUP_COST = {"cpu": 64, "cuda": 1_024}  # tokens that are computed in the time of a launch
+# Tokens that are computed in the time of a launch; not measured on `mps`.
+_GROUP_COST = {"cpu": 64, "cuda": 1_024, "mps": 1_024}
 _NAMED = 3  # largest number of truncated texts that a message names
 
 
@@ -200,8 +202,10 @@ class _Embedder:
     modules: SentenceModules = MEAN
 
     def __post_init__(self) -> None:
-        if self.precision not in ("float32", "bfloat16"):
-            raise MetaXLMError(f"precision {self.precision!r}: use float32 or bfloat16")
+        if self.precision not in get_args(Precision):
+            known = ", ".join(get_args(Precision))
+            raise MetaXLMError(f"precision {self.precision!r}: use one of {known}")
+        self.dtype = choose_dtype(self.precision, self.device)
         if self.modules.pooling != "mean" and (self.corrections.sif or not self.specials):
             raise MetaXLMError(
                 f"{self.model.source}: its vectors are states of the first token, but SIF weights "
@@ -265,9 +269,9 @@ class _Embedder:
     def _pool(self, rows: Sequence[Ids]) -> Tensor:
         inputs = collate_inputs(rows, self.model.encoder.config.pad_id, self.device)
         with ExitStack() as stack:
-            if self.precision == "bfloat16":
-                stack.enter_context(own_bfloat16(self.device))
-                stack.enter_context(torch.autocast(self.device.type, dtype=torch.bfloat16))
+            if self.dtype != torch.float32:
+                stack.enter_context(own_products(self.device, self.dtype))
+                stack.enter_context(torch.autocast(self.device.type, dtype=self.dtype))
             states = self.model.encoder.hidden_states(*inputs, deepest=find_deepest(self.choices))
         frame = NO_FRAME if self.specials else self.frame
         numbers = {number for choice in self.choices for number in choice.numbers}

@@ -79,7 +79,7 @@ def fit_head(
         error_NC = (log_NC.exp() - target_NC) / len(target_NC)
         slope_CF = error_NC.T @ scaled_NF + strength * weight_CF
         slopes = torch.cat([slope_CF, error_NC.sum(dim=0)[:, None]], dim=1)
-        return float(loss), slopes.flatten().double().cpu().numpy()
+        return float(loss), slopes.flatten().cpu().double().numpy()
 
     start = np.zeros(num_classes * (num_features + 1))
     found = minimize(evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS})

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.pretrain.distributed import exact_device
 from metaxlm.progress import track
 
 Device = torch.device | None
@@ -84,6 +85,7 @@ def _search(
 ) -> list[Nearest]:
     if device is None:
         device = queries.device if isinstance(queries, Tensor) else torch.device("cpu")
+    device = exact_device(device)
     rows, columns = _open_sides(queries, keys, k, device)
     precision = _choose_precision(device)
     factors = _Factors(rows, columns, precision), _Factors(columns, rows, precision, is_second=True)

@@ -21,6 +21,7 @@ from metaxlm.finetune.batches import plan_batches
 from metaxlm.finetune.encoding import IntArray, Pieces, find_starts, tokenize_flat
 from metaxlm.finetune.readers import Link
 from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.pretrain.distributed import exact_device
 from metaxlm.probe.aligners import AlignSettings, Decision, Masks, WordRule, link_units
 from metaxlm.probe.pool import LayerChoice, find_deepest, run_ahead
 
@@ -214,7 +215,9 @@ def index_units(
 def _send(array: npt.NDArray[Any], device: torch.device) -> Tensor:
     """Copy an array to the device without waiting for its computation."""
     tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def link_spans(
@@ -231,17 +234,19 @@ def link_spans(
         # Each side has its own lengths: more of them need less padding.
         row_bytes = 4 * model.encoder.config.hidden_size * len(choices)
         span_tokens = max(2 * batch_tokens, SPAN_BYTES // row_bytes)
+    linking = exact_device(device)
     lengths_P = encoding.sides[0].lengths_P + encoding.sides[1].lengths_P + 3
     usable = encoding.usable
     for places in plan_batches(lengths_P[usable].tolist(), span_tokens):
         pairs = usable[places]
         sequences = np.unique(np.concatenate([numbers[pairs] for numbers in encoding.sequences]))
         span, bases_Q = compute_states(model, encoding, sequences, choices, device, batch_tokens)
+        span = [states_ND.to(linking) for states_ND in span]
         sides = list(zip(encoding.units, encoding.sequences, encoding.places, strict=True))
         batches = []
-        for batch in _plan_links(*encoding.units, pairs, LINKED_CELLS[device.type]):
+        for batch in _plan_links(*encoding.units, pairs, LINKED_CELLS[linking.type]):
             (source_mask, source), (target_mask, target) = (
-                index_units(side, batch, bases_Q[rows[batch]] + at[batch], settings.words, device)
+                index_units(side, batch, bases_Q[rows[batch]] + at[batch], settings.words, linking)
                 for side, rows, at in sides
             )
             masks = Masks(source_mask, target_mask)

@@ -84,8 +84,9 @@ class TrainingRecipe(Section):
     """Mask whole words instead of single tokens."""
     exclude_special: bool = False
     """Do not predict `<s>` and `</s>` (fairseq does)."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """`auto` is bfloat16 where the GPU supports it, and float32 elsewhere."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Type of matrix products; `auto` is bfloat16 on GPUs from compute capability 8.0 on, float16
+    (with a scaled loss) on older ones, and float32 elsewhere."""
     checkpoint_every: Positive = 1_000
     """Steps between checkpoints."""
     keep_checkpoints: Positive = 2
@@ -281,5 +282,8 @@ class ExecutionRecipe(Section):
     """Timeout of collective operations: a process that hangs for this many seconds ends the run."""
     kernels: Literal["auto", "plain"] = "auto"
     """`auto` uses the fused GPU kernels where supported; `plain` uses torch only."""
+    gradient_checkpointing: bool = False
+    """Compute each layer again in the backward pass instead of keeping its activations: less
+    memory, and about a third more compute."""
     trackers: list[Literal["tensorboard", "wandb", "trackio"]] = ["tensorboard"]
     """Trackers of the training log besides `log.jsonl`; TensorBoard is skipped if not installed."""

@@ -25,7 +25,7 @@ from metaxlm.model.sentence_modules import Pooling
 from metaxlm.pretrain.batches.masking import IGNORED, Masked, Masking
 from metaxlm.pretrain.checkpoint import TrainingState
 from metaxlm.pretrain.cost import count_step_flops
-from metaxlm.pretrain.distributed import DistributedContext, own_bfloat16
+from metaxlm.pretrain.distributed import DistributedContext, own_products
 from metaxlm.pretrain.loop import Phase
 from metaxlm.pretrain.step import ModelStep, Objective, is_recording
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
@@ -210,7 +210,7 @@ class SentenceStep(ModelStep[_SentenceInputs]):
 
     def _backward(self, inputs: _SentenceInputs) -> Tensor:
         world, settings = self.world, self._settings
-        with own_bfloat16(world.device, self.bfloat16), self._autocast():
+        with own_products(world.device, self.dtype), self.autocast():
             own_BD = self.objective(inputs.batches, None, inputs.seeds)
         with torch.autocast(world.device.type, enabled=False):
             students_RD = world.join_rows(own_BD.float())
@@ -221,10 +221,9 @@ class SentenceStep(ModelStep[_SentenceInputs]):
                 students_RD, teachers_CD, anchors_C, temperature=settings.temperature,
                 cosine_weight=settings.cosine_weight,
             )  # fmt: skip
-        with own_bfloat16(world.device, self.bfloat16):
-            # Each process has the gradient of its own rows, and DDP averages over processes.
-            torch.autograd.backward(loss * world.size)
-        return loss.detach().double()
+        with own_products(world.device, self.dtype):
+            self._backpropagate(loss)  # of its own rows only
+        return loss.detach().to(self.totals.loss.dtype)
 
     def _backward_blocks(self, inputs: _SentenceInputs, masking: Masking) -> Tensor:
         blocks = [batch.blocks for batch in inputs.batches if batch.blocks is not None]
@@ -233,21 +232,21 @@ class SentenceStep(ModelStep[_SentenceInputs]):
         ]
         count = torch.stack([(m.labels_M != IGNORED).sum() for m in masked]).sum()
         count = self.world.sum(count).clamp_min(1)
-        total = torch.zeros((), dtype=torch.float64, device=self.world.device)
+        total = torch.zeros_like(self.totals.loss)
         for number, (block, found) in enumerate(zip(blocks, masked, strict=True)):
             if not is_recording():
                 torch.manual_seed(block.dropout_seed)
             is_last = number + 1 == len(blocks)
             with (
                 self.world.no_sync(self.objective, not is_last),
-                own_bfloat16(self.world.device, self.bfloat16),
+                own_products(self.world.device, self.dtype),
             ):
-                with self._autocast():
+                with self.autocast():
                     seed = inputs.seeds[len(blocks) + number]
                     loss_sum = self.objective(found, block.lengths_B, seed)
                 loss = self._settings.mlm_weight * loss_sum / count
-                torch.autograd.backward(loss * self.world.size)
-            total += loss.detach().double()
+                self._backpropagate(loss)
+            total += loss.detach().to(total.dtype)
         return self.world.sum(total)
 
 

@@ -92,7 +92,7 @@ class SentenceTeacher:
             self.model, texts, device, advance=advance, title=TITLE,
             layers=[LayerChoice((self.model.encoder.config.num_layers,))],
             modules=replace(self.modules, normalize=False), batch_tokens=_BATCH_TOKENS,
-            precision="bfloat16" if device.type == "cuda" else "float32",
+            precision="auto",
         )  # fmt: skip
         vectors_AD = torch.cat([F.normalize(part.vectors_YCD[0]).half() for part in chunks])
         found: NDArray[np.float16] = vectors_AD.numpy()

@@ -9,7 +9,7 @@ Random numbers are integer hashes of (key, row of the step, column), so masks ar
 device and for every split of a step. Shapes are fixed, so masking can be part of a CUDA graph.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from metaxlm.pretrain.distributed import exact_device
 from metaxlm.pretrain.optimizer import largest
 from metaxlm.recipe import TrainingRecipe
 from metaxlm.scripts import UNSPACED, find_script
@@ -55,6 +56,7 @@ class Masking:
         is_special_V[tokenizer.all_special_ids] = True
         self._largest = largest(recipe.mask_probability)
         self._mask_id = tokenizer.mask_token_id
+        device = exact_device(device)
         self._ordinary_ids = (~is_special_V).nonzero().flatten().to(device)
         self._is_special_V = is_special_V.to(device)
         self._exclude_special = recipe.exclude_special
@@ -74,6 +76,12 @@ class Masking:
         probability: float | Tensor,
     ) -> Masked:
         """Choose and mask positions; `key` and `probability` may be tensors on the device."""
+        device, exact = ids_BL.device, self._is_special_V.device
+        if exact != device:
+            key = key.to(exact) if isinstance(key, Tensor) else key
+            rate = probability.to(exact) if isinstance(probability, Tensor) else probability
+            masked = self(ids_BL.to(exact), lengths_B.to(exact), rows_B.to(exact), key, rate)
+            return Masked(*(getattr(masked, f.name).to(device) for f in fields(Masked)))
         ids_BL = ids_BL.long()
         num_rows, length = ids_BL.shape
         columns_L = torch.arange(length, device=ids_BL.device)

@@ -62,7 +62,7 @@ class MicroBatch:
         if device.type == "cpu":
             return self
         tensors = (self.ids_BL, self.lengths_B, self.rows_B)
-        ids, lengths, rows = (tensor.to(device, non_blocking=True) for tensor in tensors)
+        ids, lengths, rows = (t.to(device, non_blocking=t.is_pinned()) for t in tensors)
         extra = None if self.extra is None else self.extra.to(device)
         return replace(self, ids_BL=ids, lengths_B=lengths, rows_B=rows, extra=extra)
 
@@ -127,8 +127,9 @@ class BatchSource:
         return derive_seed(self._seed, "masks", step)
 
     def held_out(self, language: str) -> Sequence[MicroBatch]:
-        """Return the held-out blocks of a language in batches."""
+        """Return the held-out blocks of a language in batches as large as a micro-batch."""
         blocks, size = self._held_out[language], self._recipe.batch_size
+        size //= self._recipe.micro_batches
         languages = np.full(len(blocks), self.languages.index(language))
         parts = (slice(first, first + size) for first in range(0, len(blocks), size))
         return [self._read(languages[part], blocks[part], part.start, 0) for part in parts]
