@@ -27,6 +27,7 @@ from rich.table import Table
 
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.pretrain import cost
+from metaxlm.pretrain.distributed import choose_device
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
 SIZE, TINY = (12, 768, 250_002, 64, 512), (2, 64, 1_000, 8, 32)
@@ -161,7 +162,7 @@ def measure_apart(run: Run, device: str) -> Result:
 
 
 def measure(run: Run, device_name: str) -> Result:
-    device = torch.device(device_name)
+    device = choose_device(device_name)  # with an index
     is_cuda = device.type == "cuda"
     if is_cuda and not math.isinf(run.limit):
         total = torch.cuda.get_device_properties(device).total_memory

@@ -119,7 +119,7 @@ def test_layers_computed_again_change_nothing(
 
 def test_layers_computed_again_take_less_memory() -> None:
     device, config = torch.device("cuda"), EncoderConfig(2_000, 256, 8, 4, 1024, 128)
-    recipe = TrainingRecipe(batch_size=64, length=128, micro_batches=2)
+    recipe = TrainingRecipe(batch_size=512, length=128, micro_batches=2)
     peaks = []
     for again in (False, True):
         execution = ExecutionRecipe(gradient_checkpointing=again)
