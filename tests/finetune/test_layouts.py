@@ -82,7 +82,7 @@ def test_a_published_folder_is_a_task(
     named = f"layout: {layout}\n" if is_named else ""
     task = load(tmp_path, f"name: topics\nfolder: data\nepochs: 2\n{named}")
     assert (set(task.languages), task.sources, len(task.labels)) == (languages, ("en",), 2)
-    assert task.settings.epochs == 2
+    assert (task.settings.epochs, task.settings.select_by) == (2, "source")
     for language in languages:
         for split in ("train", "dev", "test"):
             assert len(task.read(find(task, split, language)).items) == 2
@@ -107,10 +107,10 @@ def test_a_published_folder_trains(tmp_path: Path, make_encoder: MakeEncoder) ->
     [
         ("folder: none\n", "none: no such folder"),
         ("folder: data\nlayout: massive\n", "data: expected the files of one layout, found noth"),
-        ("folder: data\nlayout: belebele\n", "task.yaml:3: layout: "),
+        ("folder: data\nlayout: xcopa\n", "task.yaml:3: layout: "),
         ("layout: sib200\n", "task.yaml:2: layout: of which folder?"),
         ("folder: data\ntest: {de: a.tsv}\n", "task.yaml:3: test: `folder` has all files"),
-        ("folder: data\nkind: regression\n", "task.yaml:3: kind: the data sets of `folder` are"),
+        ("folder: data\nkind: regression\n", "task.yaml:3: kind: sib200 is classification"),
         ("kind: classification\n", "task.yaml: key 'train' is missing, or `folder`"),
         ("train: {de: a.tsv}\n", "task.yaml: key 'kind' is missing, or `folder`"),
     ],

@@ -63,25 +63,21 @@ def read_choices(
     whole = [row for row in rows if partition is None or _is_full(row.cells[: len(needed) + 1])]
     if not whole:
         raise MetaXLMError(f"{path}: no question of the partition {split!r}; add some")
-    items: list[Choices] = []
-    answers: list[str] = []
+    found: list[tuple[str, Choices, str]] = []
     for row in whole:
         where, cells = f"{path}:{row.line}", row.cells
         context = cells[len(firsts) - 1] if columns.context is not None else cells[-1]
         question, *texts = cells[len(firsts) : len(needed)]
-        for name, text in (("context", context), ("question", question)):
-            if text is not None and not text.strip():
-                raise MetaXLMError(f"{where}: the {name} is empty; {_FIX}")
         choices = _parse_list(texts[0] or "", where) if is_list else texts
-        items.append(Choices(context, question or "", _check_choices(choices, where), None))
-        answers.append((cells[len(needed)] or "").strip())
-        if not answers[-1] and split != "test":
+        answer = (cells[len(needed)] or "").strip()
+        if not answer and split != "test":
             raise MetaXLMError(f"{where}: no answer, in a {split} file; {_FIX}")
-    are_texts = all(a in item.choices for a, item in zip(answers, items, strict=True) if a)
-    for k, (row, answer) in enumerate(zip(whole, answers, strict=True)):
-        if answer:
-            number = _find_answer(answer, items[k].choices, are_texts, f"{path}:{row.line}")
-            items[k] = replace(items[k], answer=number)
+        found.append((where, _check(context, question or "", choices, where), answer))
+    are_texts = all(answer in item.choices for _, item, answer in found if answer)
+    items = [
+        replace(item, answer=_find_answer(answer, item.choices, are_texts, where))
+        for where, item, answer in found
+    ]
     num_partial = len(rows) - len(whole)
     notice = f"{path}: {num_partial:,} questions of {split} have an empty cell; left out"
     return Examples(items, (notice,) if num_partial else ())
@@ -100,19 +96,26 @@ def _parse_list(cell: str, where: str) -> list[str]:
     raise MetaXLMError(f"{where}: {what}, or a column for each (`choices: [first, second]`)")
 
 
-def _check_choices(choices: Sequence[str | None], where: str) -> tuple[str, ...]:
-    if len(choices) < 2:
-        raise MetaXLMError(
-            f"{where}: found {len(choices)} choices, at least 2 are needed; add some"
-        )
+def _check(
+    context: str | None, question: str, choices: Sequence[str | None], where: str
+) -> Choices:
+    """Return a question without its answer; reject empty texts and less than two choices."""
+    for name, text in (("context", context), ("question", question)):
+        if text is not None and not text.strip():
+            raise MetaXLMError(f"{where}: the {name} is empty; {_FIX}")
     texts = tuple((choice or "").strip() for choice in choices)
+    if len(texts) < 2:
+        what = f"at least 2 choices are needed, found {len(texts)}"
+        raise MetaXLMError(f"{where}: {what}; add some")
     if "" in texts:
         raise MetaXLMError(f"{where}: choice {texts.index('') + 1} is empty; {_FIX}")
-    return texts
+    return Choices(context, question, texts, None)
 
 
-def _find_answer(answer: str, choices: Sequence[str], is_text: bool, where: str) -> int:
-    """Return the number of the right choice; tables of pandas may have `2.0`."""
+def _find_answer(answer: str, choices: Sequence[str], is_text: bool, where: str) -> int | None:
+    """Return the number of the right choice, None without an answer; pandas may write `2.0`."""
+    if not answer:
+        return None
     number = int(answer.removesuffix(".0")) if re.fullmatch(r"\d{1,9}(\.0)?", answer) else None
     if number is not None and 1 <= number <= len(choices) and not is_text:
         return number
