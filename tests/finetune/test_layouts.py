@@ -14,6 +14,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.classification import ClassificationTask, MultiLabelTask, RegressionTask
 from metaxlm.finetune.custom import load_custom_task
 from metaxlm.finetune.layouts import list_flores, read_flores
+from metaxlm.finetune.multiple_choice import MultipleChoiceTask
 from metaxlm.finetune.readers.texts import LabeledText
 from metaxlm.finetune.task import AnyTask
 from metaxlm.languages import find_code
@@ -242,6 +243,9 @@ def test_the_examples_of_the_guide_load(tmp_path: Path) -> None:
         "sts/test.tsv": "x\ty\t1\n",
         "sts/test.de.tsv": "x\ty\t1\n",
     }
+    for name in ("train.jsonl", "dev.jsonl", "test.jsonl", "test.sw.jsonl"):
+        row = {"passage": "x", "question": "y", "options": ["a", "b"], "key": "B"}
+        texts[f"exam/{name}"] = json.dumps(row)
     for name, text in texts.items():
         write(tmp_path / name, text)
     columns = {"text": ["a", "b"], "label": [0, 1]}
@@ -249,8 +253,8 @@ def test_the_examples_of_the_guide_load(tmp_path: Path) -> None:
         save_dataset(tmp_path / name, columns, {"label": CLASSES})
     write(tmp_path / "saved/dataset_dict.json", '{"splits": ["train", "validation", "test"]}')
     write_sib200(tmp_path / "data/sib-200")
-    kinds = (MultiLabelTask, RegressionTask, ClassificationTask, ClassificationTask)
-    for example, kind in zip(EXAMPLES[3:], kinds, strict=True):
+    kinds = (MultiLabelTask, RegressionTask, MultipleChoiceTask, ClassificationTask)
+    for example, kind in zip(EXAMPLES[3:], (*kinds, ClassificationTask), strict=True):
         task = load(tmp_path, example)
         assert isinstance(task, kind)
         assert all(task.read(file).items for file in task.list_files(tmp_path))

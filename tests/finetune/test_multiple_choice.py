@@ -33,6 +33,7 @@ from tests.finetune.conftest import (
     write,
 )
 from tests.finetune.test_custom import find
+from tests.finetune.test_layouts import save_dataset
 from tests.finetune.test_trainer import FAST, Outcome, Setting
 
 SIZES = {"train": 400, "dev": 60, "test": 100}
@@ -152,7 +153,8 @@ def test_a_kept_model_scores_without_training_files(
 
 def make_task() -> MultipleChoiceTask:
     facts: dict[str, Any] = {"name": "t", "title": "t", "languages": ("en",), "settings": FAST}
-    return MultipleChoiceTask(**facts, list_files=lambda _: [], reader=lambda _: None)
+    facts |= {"list_files": lambda _: [], "reader": lambda _: None}
+    return MultipleChoiceTask(**facts)
 
 
 def test_the_most_probable_choice_of_each_question() -> None:
@@ -226,6 +228,9 @@ def test_own_files_have_lists_or_columns(tmp_path: Path) -> None:
     columns = "columns: {question: 1, choices: 2, answer: 3}\n"
     assert read(tmp_path, columns, "tsv") == [Choices(None, "what ?", ("house", "hill"), 1)]
     assert read(tmp_path, "", "parquet") == [expected]
+    save_dataset(tmp_path / "saved", {key: [value] for key, value in ROW.items()}, {})
+    task = load(tmp_path, YAML.replace("test: {en: test.jsonl}", "test: {en: saved}"))
+    assert task.read(find(task, "test", "en")).items == [expected]
 
 
 def test_numbers_that_are_choices(tmp_path: Path) -> None:

@@ -165,9 +165,7 @@ def _list_facts(
 ) -> dict[str, Any]:
     """Return what all tasks have."""
     recipe, reading = yaml.recipe, yaml.recipe.columns.model_dump_json(exclude_none=True)
-    if recipe.kind == "multiple_choice":
-        reading = f"{recipe.kind} {reading}"
-    elif recipe.kind in ("multi_label", "regression"):
+    if recipe.kind in ("multi_label", "regression", "multiple_choice"):
         reading = f"{recipe.kind} {recipe.separator or ','} {reading}"
     return {
         "name": recipe.name,
@@ -266,7 +264,7 @@ def _choose_selection(yaml: _Yaml, files: Sequence[DataFile], sources: Sequence[
     dev = list(dict.fromkeys(file.language for file in files if file.split == "dev"))
     missing = [source for source in sources if source not in selecting]
     if requested == "last" or (requested is None and not dev):
-        if not dev:
+        if not dev and any(file.split == "train" for file in files):
             say(f"{recipe.name}: no dev file, so the last epoch is taken")
         return "last"
     if not dev:
