@@ -205,11 +205,11 @@ def test_without_dev_the_last_epoch_is_taken(folder: Path, messages: Messages) -
     assert load(folder, without).settings.select_by == "last"
     assert "tickets: no dev file, so the last epoch is taken" in messages()
     message = problem(folder, without + "select_by: all\n")
-    assert message == "task.yaml:10: select_by: all, but there is no dev file"
+    assert message == "task.yaml:11: select_by: all, but there is no dev file"
     elsewhere = change(0, ("dev: {de:", "dev: {pl:"))
     assert load(folder, elsewhere).settings.select_by == "all"
     message = problem(folder, elsewhere + "select_by: source\n")
-    assert message == "task.yaml:11: select_by: source, but dev has no file for de; found: pl"
+    assert message == "task.yaml:12: select_by: source, but dev has no file for de; found: pl"
 
 
 @pytest.mark.parametrize(

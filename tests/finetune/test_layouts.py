@@ -14,6 +14,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.classification import ClassificationTask, MultiLabelTask, RegressionTask
 from metaxlm.finetune.custom import load_custom_task
 from metaxlm.finetune.layouts import list_flores, read_flores
+from metaxlm.finetune.multiple_choice import MultipleChoiceTask
 from metaxlm.finetune.readers.texts import LabeledText
 from metaxlm.finetune.task import AnyTask
 from metaxlm.languages import find_code
@@ -82,7 +83,7 @@ def test_a_published_folder_is_a_task(
     named = f"layout: {layout}\n" if is_named else ""
     task = load(tmp_path, f"name: topics\nfolder: data\nepochs: 2\n{named}")
     assert (set(task.languages), task.sources, len(task.labels)) == (languages, ("en",), 2)
-    assert task.settings.epochs == 2
+    assert (task.settings.epochs, task.settings.select_by) == (2, "source")
     for language in languages:
         for split in ("train", "dev", "test"):
             assert len(task.read(find(task, split, language)).items) == 2
@@ -107,10 +108,10 @@ def test_a_published_folder_trains(tmp_path: Path, make_encoder: MakeEncoder) ->
     [
         ("folder: none\n", "none: no such folder"),
         ("folder: data\nlayout: massive\n", "data: expected the files of one layout, found noth"),
-        ("folder: data\nlayout: belebele\n", "task.yaml:3: layout: "),
+        ("folder: data\nlayout: xcopa\n", "task.yaml:3: layout: "),
         ("layout: sib200\n", "task.yaml:2: layout: of which folder?"),
         ("folder: data\ntest: {de: a.tsv}\n", "task.yaml:3: test: `folder` has all files"),
-        ("folder: data\nkind: regression\n", "task.yaml:3: kind: the data sets of `folder` are"),
+        ("folder: data\nkind: regression\n", "task.yaml:3: kind: sib200 is classification"),
         ("kind: classification\n", "task.yaml: key 'train' is missing, or `folder`"),
         ("train: {de: a.tsv}\n", "task.yaml: key 'kind' is missing, or `folder`"),
     ],
@@ -242,6 +243,9 @@ def test_the_examples_of_the_guide_load(tmp_path: Path) -> None:
         "sts/test.tsv": "x\ty\t1\n",
         "sts/test.de.tsv": "x\ty\t1\n",
     }
+    for name in ("train.jsonl", "dev.jsonl", "test.jsonl", "test.sw.jsonl"):
+        row = {"passage": "x", "question": "y", "options": ["a", "b"], "key": "B"}
+        texts[f"exam/{name}"] = json.dumps(row)
     for name, text in texts.items():
         write(tmp_path / name, text)
     columns = {"text": ["a", "b"], "label": [0, 1]}
@@ -249,8 +253,8 @@ def test_the_examples_of_the_guide_load(tmp_path: Path) -> None:
         save_dataset(tmp_path / name, columns, {"label": CLASSES})
     write(tmp_path / "saved/dataset_dict.json", '{"splits": ["train", "validation", "test"]}')
     write_sib200(tmp_path / "data/sib-200")
-    kinds = (MultiLabelTask, RegressionTask, ClassificationTask, ClassificationTask)
-    for example, kind in zip(EXAMPLES[3:], kinds, strict=True):
+    kinds = (MultiLabelTask, RegressionTask, MultipleChoiceTask, ClassificationTask)
+    for example, kind in zip(EXAMPLES[3:], (*kinds, ClassificationTask), strict=True):
         task = load(tmp_path, example)
         assert isinstance(task, kind)
         assert all(task.read(file).items for file in task.list_files(tmp_path))

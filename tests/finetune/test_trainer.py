@@ -33,7 +33,7 @@ from metaxlm.finetune.task import (
     load_data,
 )
 from metaxlm.finetune.trainer import EpochRecord, FileScores, Finetuned, evaluate, train_model
-from metaxlm.model.any_encoder import AnyEncoder, save_finetuned
+from metaxlm.model.any_encoder import AnyEncoder, make_task_model, save_finetuned
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel, make_head
 from metaxlm.pretrain import optimizer
@@ -486,3 +486,21 @@ def test_steps_are_those_of_adamw_written_out(make_encoder: MakeEncoder, few: Pa
                     p -= rate * mean / (1 - 0.9**step) / scale
         assert record.loss == pytest.approx(sum(losses) / 4, abs=1e-5)
     assert step == 8
+
+
+@pytest.mark.parametrize(("name", "writer"), [("xnli", write_xnli), ("udpos", write_udpos)])
+def test_a_model_is_scored_without_training_files(
+    tmp_path: Path, make_encoder: MakeEncoder, name: str, writer: Callable[..., Path]
+) -> None:
+    folder = writer(tmp_path, {"test-en": 20, "test-de": 10})
+    learn = Setting(make_encoder(make_tokenizer("words")), folder)
+    task, config = TASKS[name], learn.encoder.config
+    options: dict[str, Any] = {"source": "en", "languages": ("de",), "config": config}
+    settings = replace(FAST, epochs=0)
+    data = load_data(task, learn.start.tokenizer, folder, settings=settings, **options)
+    model = make_task_model(learn.start, task.kind, len(task.labels))
+    (scores,) = evaluate(task, model, data, config, CPU)
+    assert scores.num_examples == 10
+    assert scores.values.keys() == scores.majority.keys() == scores.chance.keys()
+    with pytest.raises(MetaXLMError, match="no train file"):
+        load_data(task, learn.start.tokenizer, folder, settings=FAST, **options)

@@ -99,6 +99,13 @@ def test_training_languages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         plan(tmp_path, *reviews, sources=("en", "ja"))
 
 
+def test_without_training_only_test_files_are_needed(tmp_path: Path) -> None:
+    found = plan(tmp_path, places="test-de test-fr", epochs=0)
+    assert (found.sources, found.languages) == (("en",), ("de", "fr"))
+    with pytest.raises(MetaXLMError, match="no training file of xnli for en; found here: nothing"):
+        plan(tmp_path, places="test-de test-fr", epochs=1)
+
+
 def test_inputs_depend_only_on_files_that_are_read(tmp_path: Path) -> None:
     found = plan(tmp_path, languages=("fr",))
 

@@ -1,9 +1,9 @@
 """Custom tasks: make a `Task` from a YAML file of about ten lines (`docs/own_data.md`).
 
-Labels and numbers of texts are read from TSV, CSV, JSON lines, Hugging Face datasets on disk, or
-the folder of a published data set; tagging from CoNLL, questions from SQuAD's JSON. Labels are
-those of the training files unless the YAML lists them; span tags of any scheme become BIO. Errors
-have the line of the YAML or of the data file.
+Labels and numbers of texts and multiple choice are read from TSV, CSV, JSON lines, Hugging Face
+datasets on disk, or the folder of a published data set; tagging from CoNLL, questions from SQuAD's
+JSON. Labels are those of the training files unless the YAML lists them; span tags of any scheme
+become BIO. Errors have the line of the YAML or of the data file.
 """
 
 import difflib
@@ -24,7 +24,9 @@ from metaxlm.finetune.data_files import SPLITS
 from metaxlm.finetune.data_sets import read_squad
 from metaxlm.finetune.layouts import TaskLayout, find_layout, list_shards
 from metaxlm.finetune.metrics import MLQA_LANGUAGES, normalize_mlqa, normalize_squad
+from metaxlm.finetune.multiple_choice import MultipleChoiceTask
 from metaxlm.finetune.qa import SpanTask
+from metaxlm.finetune.readers.choices import Choices, read_choices
 from metaxlm.finetune.readers.conll import PREFIXES, TaggedSentence, convert_to_bio, read_conll
 from metaxlm.finetune.readers.input_lines import Examples
 from metaxlm.finetune.readers.texts import LabeledText, Row, read_rows, unquote
@@ -32,15 +34,19 @@ from metaxlm.finetune.tagging import TaggingTask
 from metaxlm.finetune.task import AnyTask, DataFile, FinetuneSettings, SelectBy
 from metaxlm.languages import explain_unknown
 from metaxlm.progress import say
-from metaxlm.recipe.evaluation_schema import OwnKind, OwnTaskRecipe
+from metaxlm.recipe.evaluation_schema import ColumnsRecipe, OwnKind, OwnTaskRecipe
 from metaxlm.recipe.recipe_file import Lines, load_section
 
 TEXT_KINDS: tuple[OwnKind, ...] = ("classification", "multi_label", "regression")
+TABLE_KINDS: tuple[OwnKind, ...] = (*TEXT_KINDS, "multiple_choice")
 _TEXTS = FinetuneSettings(epochs=5, learning_rate=2e-5, weight_decay=0.01, length=256)
 DEFAULTS: dict[OwnKind, FinetuneSettings] = {
     **dict.fromkeys(TEXT_KINDS, _TEXTS),
     "tagging": FinetuneSettings(epochs=10, learning_rate=2e-5, weight_decay=0.01, length=256),
     "questions": FinetuneSettings(epochs=3, learning_rate=3e-5, weight_decay=0.01, length=384),
+    "multiple_choice": FinetuneSettings(
+        epochs=3, learning_rate=2e-5, weight_decay=0.01, length=384
+    ),
 }
 METRICS: dict[OwnKind, tuple[str, ...]] = {
     "classification": ("accuracy", "macro_f1", "micro_f1"),
@@ -48,11 +54,13 @@ METRICS: dict[OwnKind, tuple[str, ...]] = {
     "regression": ("pearson", "spearman"),
     "tagging": ("span_f1", "accuracy"),
     "questions": ("f1",),
+    "multiple_choice": ("accuracy",),
 }
 COLUMNS: dict[OwnKind, tuple[str, ...]] = {
     **dict.fromkeys(TEXT_KINDS, ("text", "second", "label")),
     "tagging": ("word", "tag"),
     "questions": (),
+    "multiple_choice": ("context", "question", "choices", "answer"),
 }
 _LIST_LABELS = "If they are classes, list all in the YAML under `labels`"
 _USES: dict[str, tuple[OwnKind, ...]] = {
@@ -83,14 +91,19 @@ class _Yaml:
 def load_custom_task(path: Path) -> AnyTask:
     """Make a task from a YAML file; reads its training files for their labels."""
     recipe, lines = load_section(path, OwnTaskRecipe)
+    published = None
+    if recipe.folder is not None:
+        published = find_layout(path.parent / recipe.folder, recipe.layout)
+        if "kind" not in recipe.model_fields_set:
+            recipe = recipe.model_copy(update={"kind": published[1].kind})
     yaml = _Yaml(path, recipe, lines)
     if recipe.name in (*TASKS, *GROUPS, "tatoeba", "alignment", "flores"):
         problem = f"{recipe.name!r} is a built-in task; choose another name"
         raise MetaXLMError(f"{yaml.at('name')}: {problem}")
     for keys, problem in _find_mistakes(recipe):
         raise yaml.reject(*keys, problem=problem)
-    if recipe.folder is not None:
-        return _load_published(yaml, path.parent / recipe.folder)
+    if published is not None:
+        return _load_published(yaml, *published)
     for key in ("kind", "train"):
         if key not in recipe.model_fields_set or not getattr(recipe, key):
             raise MetaXLMError(f"{path}: key {key!r} is missing, or `folder`")
@@ -107,24 +120,44 @@ def load_custom_task(path: Path) -> AnyTask:
     training = [part for f in files if f.split == "train" for part in f.parts or (f,)]
     if recipe.kind == "tagging":
         return _make_tagging(recipe, [file.path for file in training], facts)
+    if recipe.kind == "multiple_choice":
+        return MultipleChoiceTask(**facts, reader=partial(_read_choices, recipe.columns, None))
     return _make_text_task(recipe, training, facts)
 
 
-def _load_published(yaml: _Yaml, folder: Path) -> AnyTask:
+def _load_published(
+    yaml: _Yaml, name: str, layout: TaskLayout, files: Sequence[DataFile]
+) -> AnyTask:
     """Make a task from a folder: train in English, or in the first language there is."""
-    name, layout, files = find_layout(folder, yaml.recipe.layout)
+    folder = yaml.path.parent / (yaml.recipe.folder or "")
+    if yaml.recipe.kind != layout.kind:
+        problem = f"{name} is {layout.kind}, found {yaml.recipe.kind}; delete the key"
+        raise yaml.reject("kind", problem=problem)
     trained = [file.language for file in files if file.split == "train"]
-    if not trained:
+    if not trained and layout.training is None:
         raise MetaXLMError(f"{folder}: no training file of {name} ({layout.shape})")
-    source = "en" if "en" in trained else trained[0]
+    if not trained and layout.training is not None:
+        missing = f"{folder}: no {layout.training.shape}"
+        say(f"{missing}; only models with a trained task head can be scored (--set epochs=0)")
+    source = "en" if "en" in trained or not trained else trained[0]
     languages = tuple(dict.fromkeys(file.language for file in files if file.split != "train"))
     if not languages:
         raise MetaXLMError(f"{folder}: no dev or test file of {name} ({layout.shape})")
     facts = _list_facts(yaml, files, (source,), languages)
+    if layout.kind == "multiple_choice":
+        return MultipleChoiceTask(**facts, reader=partial(_read_choices, layout.columns, layout))
     training = [file for file in files if (file.split, file.language) == ("train", source)]
-    columns = yaml.recipe.columns.model_copy(update={"text": layout.text, "label": layout.label})
-    recipe = yaml.recipe.model_copy(update={"columns": columns})
+    recipe = yaml.recipe.model_copy(update={"columns": layout.columns})
     return _make_text_task(recipe, training, facts, layout)
+
+
+def _read_choices(
+    columns: ColumnsRecipe, layout: TaskLayout | None, file: DataFile
+) -> Examples[Choices]:
+    if layout is None or layout.training is None or file.split == "test":
+        return read_choices(file.path, file.split, columns)
+    part = layout.training
+    return read_choices(file.path, file.split, part.columns, part.partition)
 
 
 def _list_facts(
@@ -132,7 +165,7 @@ def _list_facts(
 ) -> dict[str, Any]:
     """Return what all tasks have."""
     recipe, reading = yaml.recipe, yaml.recipe.columns.model_dump_json(exclude_none=True)
-    if recipe.kind in ("multi_label", "regression"):
+    if recipe.kind in ("multi_label", "regression", "multiple_choice"):
         reading = f"{recipe.kind} {recipe.separator or ','} {reading}"
     return {
         "name": recipe.name,
@@ -168,12 +201,11 @@ def _find_mistakes(recipe: OwnTaskRecipe) -> Iterator[tuple[tuple[str, ...], str
     for key in ("train", "dev", "test", "columns", "train_together") if recipe.folder else ():
         if key in recipe.model_fields_set:
             yield (key,), "`folder` has all files; delete one of both, or use --source, --languages"
-    if recipe.folder is not None and kind != "classification":
-        yield ("kind",), f"the data sets of `folder` are classification, found {kind}"
-    chosen = [value for _, value in recipe.columns if value is not None]
+    cells = [value for _, value in recipe.columns if value is not None]
+    chosen = [one for value in cells for one in (value if isinstance(value, list) else [value])]
     if 0 in chosen:
         yield ("columns",), "they count from 1, found 0"
-    if kind in TEXT_KINDS and len({type(value) for value in chosen}) > 1:
+    if kind in TABLE_KINDS and len({type(value) for value in chosen}) > 1:
         problem = "give names for files with a header, or numbers for files without, not both"
         yield ("columns",), problem
 
@@ -183,7 +215,7 @@ def _list_files(yaml: _Yaml) -> tuple[DataFile, ...]:
     for split in SPLITS.values():
         for language, name in getattr(recipe, split).items():
             path = yaml.path.parent / name
-            if not path.exists() or (path.is_dir() and recipe.kind not in TEXT_KINDS):
+            if not path.exists() or (path.is_dir() and recipe.kind not in TABLE_KINDS):
                 problem = f"{path}: no such file; paths start at the folder of the YAML"
                 raise yaml.reject(split, language, problem=problem)
             shards = list_shards(path, split) if path.is_dir() else [path]
@@ -229,16 +261,17 @@ def _choose_selection(yaml: _Yaml, files: Sequence[DataFile], sources: Sequence[
     """Return how to choose the epoch: as requested, or the best that the dev files allow."""
     recipe, requested = yaml.recipe, yaml.recipe.select_by
     selecting = {file.language for file in files if file.split in ("dev", "select")}
+    dev = list(dict.fromkeys(file.language for file in files if file.split == "dev"))
     missing = [source for source in sources if source not in selecting]
-    if requested == "last" or (requested is None and not recipe.dev):
-        if not recipe.dev:
+    if requested == "last" or (requested is None and not dev):
+        if not dev and any(file.split == "train" for file in files):
             say(f"{recipe.name}: no dev file, so the last epoch is taken")
         return "last"
-    if not recipe.dev:
+    if not dev:
         raise yaml.reject("select_by", problem=f"{requested}, but there is no dev file")
     if requested == "all" or not missing:
         return requested or "source"
-    absent, found = " ".join(missing), " ".join(recipe.dev)
+    absent, found = " ".join(missing), " ".join(dev)
     if requested == "source":
         problem = f"source, but dev has no file for {absent}; found: {found}"
         raise yaml.reject("select_by", problem=problem)
@@ -348,7 +381,7 @@ def _read_table(
     requested = [columns.text or "text", *second, columns.label or "label"]
     num_needed = len(requested) - (file.split == "test")
     if layout is None:
-        return read_rows(file.path, requested, num_needed, separator)
+        return read_rows(file.path, requested, num_needed, {requested[-1]: separator})
     if layout.partition is not None:
         rows = read_rows(file.path, [layout.partition, *requested], num_needed + 1)
         rows = [Row(row.line, row.cells[1:]) for row in rows if row.cells[0] == file.split]

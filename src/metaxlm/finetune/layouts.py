@@ -1,8 +1,9 @@
 """Find the files of own tasks in folders: published data sets, and Hugging Face datasets on disk.
 
 SIB-200 (topics), Taxi1500 (topics of verses) and MASSIVE (intents) are classification with a file
-per language, named by codes such as `deu_Latn` or `de-DE`. A folder of `datasets`' `save_to_disk`
-is read without that package. FLORES+ and FLORES-200 are parallel sentences for retrieval.
+per language, named by codes such as `deu_Latn` or `de-DE`. Belebele is multiple choice: a test file
+per language, and an English training set. A folder of `datasets`' `save_to_disk` is read without
+that package. FLORES+ and FLORES-200 are parallel sentences for retrieval.
 """
 
 import re
@@ -15,12 +16,13 @@ from metaxlm.files import read_json
 from metaxlm.finetune.data_files import SPLITS, list_files
 from metaxlm.finetune.readers.input_lines import read_lines
 from metaxlm.finetune.readers.parallel import ParallelSentences
-from metaxlm.finetune.readers.texts import Column, read_rows
+from metaxlm.finetune.readers.texts import read_rows
 from metaxlm.finetune.task import DataFile, Split
 from metaxlm.languages import find_code
-from metaxlm.recipe.evaluation_schema import LayoutName
+from metaxlm.recipe.evaluation_schema import ColumnsRecipe, LayoutName, OwnKind
 
 _CODE = r"(?P<language>[a-z]{3}(?:_[A-Z][a-z]{3})?)"
+_CODE_AND_SCRIPT = r"(?P<language>[a-z]{3}_[A-Za-z][a-z]{3})"
 _SPLIT = r"(?P<split>train|dev|test)"
 _SPLIT_NAMES = {"train": ("train",), "dev": ("validation", "dev", "valid"), "test": ("test",)}
 """Names of our splits in a Hugging Face dataset."""
@@ -32,37 +34,62 @@ class TaskLayout:
     """The files of a published data set."""
 
     patterns: tuple[str, ...]
-    """Of paths, with groups `language` and `split`; without a split, a file has all of them."""
-    text: Column
-    label: Column
-    partition: Column | None = None
+    """Of paths, with groups `language` (without it, English) and `split`."""
+    columns: ColumnsRecipe
+    kind: OwnKind = "classification"
+    splits: tuple[str, ...] = tuple(SPLITS)
+    """Splits in a file whose pattern has no group `split`."""
+    partition: str | None = None
     """Column with the name of the split."""
     is_quoted: bool = False
     """Whether texts with quotes are written as in CSV."""
     shape: str = ""
     """The files, as shown to the user."""
+    training: "TaskLayout | None" = None
+    """Layout of the training and dev sets, where it is another one."""
 
 
 LAYOUTS: dict[LayoutName, TaskLayout] = {
     "sib200": TaskLayout(
         (rf"/{_CODE}/{_SPLIT}\.tsv$",),
-        text="text",
-        label="category",
+        ColumnsRecipe(text="text", label="category"),
         is_quoted=True,
         shape="annotated/deu_Latn/{train,dev,test}.tsv",
     ),
     "taxi1500": TaskLayout(
         (rf"/{_CODE}_{_SPLIT}\.tsv$", rf"/{_SPLIT}/{_CODE}\.tsv$"),
-        text=3,
-        label=2,
+        ColumnsRecipe(text=3, label=2),
         shape="deu_{train,dev,test}.tsv or {train,dev,test}/deu.tsv",
     ),
     "massive": TaskLayout(
         (r"/(?P<language>[a-z]{2}-[A-Z]{2})\.jsonl$",),
-        text="utt",
-        label="intent",
+        ColumnsRecipe(text="utt", label="intent"),
         partition="partition",
         shape="de-DE.jsonl",
+    ),
+    "belebele": TaskLayout(
+        (rf"/{_CODE_AND_SCRIPT}(?:/test-[\d-]+(?:of-\d+)?)?\.(?:jsonl|csv|parquet)$",),
+        ColumnsRecipe(
+            context="flores_passage",
+            question="question",
+            choices=[f"mc_answer{k}" for k in range(1, 5)],
+            answer="correct_answer_num",
+        ),
+        kind="multiple_choice",
+        splits=("test",),
+        shape="deu_Latn.jsonl",
+        training=TaskLayout(
+            (r"/belebele_training_set\.tsv$",),
+            ColumnsRecipe(
+                context="passage",
+                question="question",
+                choices=[f"answer{k}" for k in range(1, 5)],
+                answer="correct_answer_num",
+            ),
+            splits=("train", "dev"),
+            partition="split",
+            shape="belebele_training_set.tsv",
+        ),
     ),
 }
 
@@ -90,17 +117,18 @@ def _match(layout: TaskLayout, paths: Sequence[Path]) -> list[DataFile]:
         if (match := next(filter(None, matches), None)) is None:
             continue
         groups = match.groupdict()
-        name = groups["language"]
+        name = groups.get("language", "en")
         code = find_code(name)
         # Two variants of a language: the second keeps its own name.
         code = code if taken.setdefault(code, name) == name else name
-        splits = [groups["split"]] if "split" in groups else SPLITS
+        splits = [groups["split"]] if "split" in groups else layout.splits
         for split in (SPLITS[each] for each in splits):
             if other := files.get((code, split)):
                 what = f"both are the {split} set of {code}"
                 raise MetaXLMError(f"{other.path} and {path}: {what}; name a folder with one")
             files[code, split] = DataFile(code, split, path, split)
-    return list(files.values())
+    more = _match(layout.training, paths) if layout.training is not None and files else []
+    return [*more, *files.values()]
 
 
 def list_shards(folder: Path, split: Split) -> list[Path]:

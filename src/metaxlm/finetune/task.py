@@ -265,7 +265,8 @@ def load_data(
 ) -> TaskData:
     """Read and encode the first `limit` examples of all files of a task.
 
-    `loaded` has files that were encoded with the same settings; new ones are added to it.
+    `loaded` has files that were encoded with the same settings; new ones are added to it. With 0
+    epochs, training and selecting sets are not needed.
     """
     loaded = {} if loaded is None else loaded
     check_tokenizer(tokenizer, config)
@@ -304,24 +305,27 @@ def load_data(
         loaded[file] = Dataset(file, examples, encoded.features, num_unlabeled)
         return loaded[file]
 
-    train_file = need(("train",), source)[0]
+    has_train = settings.epochs > 0 or ("train", source) in files
+    train_file = need(("train",), source)[0] if has_train else None
     scored_files = [file for code in languages for file in need(("dev", "test"), code)]
     for split in sorted({file.split for file in scored_files}):
         missing = [code for code in languages if (split, code) not in files]
         if missing:
             say(f"{task.name}: no {split} file for {' '.join(missing)}; no {split} score there")
     selecting_files: list[DataFile] = []
-    if settings.select_by == "source":
+    select_by = settings.select_by if settings.epochs else "last"
+    if select_by == "source":
         selecting_files = need(("select", "dev"), source)[:1]
-    elif settings.select_by == "all":
+    elif select_by == "all":
         selecting_files = [file for file in scored_files if file.split == "dev"]
         if not selecting_files:
             what = f"no dev file of {task.name}; one is needed to choose an epoch"
             raise MetaXLMError(f"{data_dir}: {what}")
-    train = load(train_file)
+    none = Dataset(DataFile(source, "train", data_dir, "train"), [], [], 0)
+    train = none if train_file is None else load(train_file)
     if train.num_unlabeled:
         raise MetaXLMError(
-            f"{train_file.path}: {train.num_unlabeled:,} of {len(train.examples):,} training "
+            f"{train.file.path}: {train.num_unlabeled:,} of {len(train.examples):,} training "
             f"examples have no label; remove or label them"
         )
     selecting = tuple(load(file) for file in selecting_files)

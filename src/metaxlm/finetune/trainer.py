@@ -306,7 +306,7 @@ def evaluate(
                 values = {name: float(v) for name, v in task.summarize(tally.sum(axis=0)).items()}
                 if file not in data.baselines:
                     random = generator(0, f"{task.name} chance {file.name} {file.language}")
-                    train = data.train.examples
+                    train = data.train.examples or gold
                     majority = task.answer_majority(train, gold)
                     chance = task.answer_randomly(train, gold, random)
                     data.baselines[file] = (

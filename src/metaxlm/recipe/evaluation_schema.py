@@ -8,8 +8,10 @@ from metaxlm.files import LONGEST_NAME
 from metaxlm.recipe.values import Count, Fraction, LanguageCode, Location, Positive, Real, Section
 
 SelectBy = Literal["source", "all", "last"]
-OwnKind = Literal["classification", "multi_label", "regression", "tagging", "questions"]
-LayoutName = Literal["sib200", "taxi1500", "massive"]
+OwnKind = Literal[
+    "classification", "multi_label", "regression", "tagging", "questions", "multiple_choice"
+]
+LayoutName = Literal["sib200", "taxi1500", "massive", "belebele"]
 
 
 class RetrievalRecipe(Section):
@@ -122,6 +124,14 @@ class ColumnsRecipe(Section):
     """Tagging: number of the word's column (default the first, in CoNLL-U the second)."""
     tag: int | None = None
     """Tagging: number of the tag's column (default the last, in CoNLL-U the fourth)."""
+    context: Column | None = None
+    """Multiple choice: the text that the question is about (default `context`, if it exists)."""
+    question: Column | None = None
+    """Multiple choice: the question (default `question`)."""
+    choices: Column | Annotated[list[Column], Field(min_length=2)] | None = None
+    """Multiple choice: a column with lists of choices (default `choices`), or a column for each."""
+    answer: Column | None = None
+    """Multiple choice: number from 1, letter or text of the right choice (default `answer`)."""
 
 
 class OwnTaskRecipe(_Hyperparameters):
@@ -132,8 +142,8 @@ class OwnTaskRecipe(_Hyperparameters):
     title: str | None = None
     """Name of the task in tables (default `name`)."""
     kind: OwnKind = "classification"
-    """A label, several labels or a number per text, a tag per word, or the answer to a question in
-    its context; required without `folder`."""
+    """A label, several labels or a number per text, a tag per word, the answer to a question in its
+    context, or one of the choices for a question; required without `folder`."""
     folder: Location | None = None
     """Folder of a published data set, in place of files by language."""
     layout: LayoutName | None = None
@@ -156,7 +166,8 @@ class OwnTaskRecipe(_Hyperparameters):
         Literal["accuracy", "macro_f1", "micro_f1", "pearson", "spearman", "span_f1", "f1"] | None
     ) = None
     """Classification: `accuracy`, `macro_f1` or `micro_f1`; multi_label: `micro_f1` or `macro_f1`;
-    regression: `pearson` or `spearman`; tagging: `span_f1` or `accuracy`; questions: `f1`."""
+    regression: `pearson` or `spearman`; tagging: `span_f1` or `accuracy`; questions: `f1`;
+    multiple_choice: `accuracy`."""
     clip: Real | None = None
     """Maximum gradient norm (default 1)."""
     adam_epsilon: Real | None = None

@@ -164,7 +164,9 @@ def plan_task(task: AnyTask, data_dir: Path, overrides: TaskOverrides) -> TaskPl
     languages = _choose(task.name, "dev or test", codes, list(tested), data_dir)
     own = overrides.sources
     wanted = task.sources if own is None else own
-    sources = _choose(task.name, "training", wanted, trained, data_dir, own is not None)
+    sources = tuple(wanted)
+    if trained or settings.epochs:
+        sources = _choose(task.name, "training", wanted, trained, data_dir, own is not None)
     plan = TaskPlan(task, settings, sources, languages, data_dir, files)
     _check_selection(plan)
     return plan

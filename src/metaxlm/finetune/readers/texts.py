@@ -30,6 +30,8 @@ SENTIMENTS = {1.0: NEGATIVE, 2.0: NEGATIVE, 4.0: POSITIVE, 5.0: POSITIVE}
 """Label by rating; the release has no 3."""
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 ARROW = (".arrow", ".parquet")
+AS_JSON = "[]"
+"""Separator that writes a list as JSON."""
 Column = str | int
 """A name, or a number from 1 (from -1 backwards)."""
 
@@ -175,22 +177,29 @@ class Row:
 
 
 def read_rows(
-    path: Path, columns: Sequence[Column], num_needed: int, separator: str = ""
+    path: Path,
+    columns: Sequence[Column],
+    num_needed: int,
+    separators: Mapping[Column, str] | None = None,
+    is_quoted: bool = False,
 ) -> list[Row]:
     """Read columns of a table; only those after the first `num_needed` may be missing.
 
     `.jsonl`, `.ndjson` and `.json` have one object per line, `.arrow` and `.parquet` are Hugging
     Face datasets, `.csv` is Python's CSV (quotes may hold line ends), all others have tabs between
-    columns and no quotes. Names need a header; numbers mean that there is none. A `separator` joins
-    the items of a list in the last column; without one, a list is an error.
+    columns and no quotes, unless the table `is_quoted` as CSV is. Names need a header; numbers mean
+    that there is none. `separators` by column join the items of lists; in other columns, a list is
+    an error.
     """
+    separators = separators or {}
     suffix = path.suffix.lower()
     if suffix in ARROW:
-        rows = list(_read_arrow(path, columns, num_needed, separator))
+        rows = list(_read_arrow(path, columns, num_needed, separators))
     elif suffix in JSON_LINES:
-        rows = list(_read_objects(path, read_lines(path), columns, num_needed, separator))
+        rows = list(_read_objects(path, read_lines(path), columns, num_needed, separators))
     else:
-        rows = list(_read_records(path, read_lines(path), columns, num_needed))
+        lines = read_lines(path)
+        rows = list(_read_records(path, lines, columns, num_needed, is_quoted=is_quoted))
     if not rows:
         raise MetaXLMError(f"{path}:1: a header and nothing else; restore the file")
     return rows
@@ -202,10 +211,12 @@ def _read_records(
     columns: Sequence[Column],
     num_needed: int,
     is_ragged: bool = False,
+    is_quoted: bool = False,
 ) -> Iterator[Row]:
     """Yield the rows; wide `is_ragged` tables, such as MultiNLI's, may lack trailing columns."""
-    if path.suffix.lower() == ".csv":
-        records = _split_csv(path, lines)
+    is_csv = path.suffix.lower() == ".csv"
+    if is_csv or is_quoted:
+        records = _split_csv(path, lines, "," if is_csv else "\t")
     else:
         records = ((number, line.split("\t")) for number, line in enumerate(lines, start=1))
     number, header = next(records)
@@ -226,8 +237,9 @@ def _read_records(
         yield Row(number, tuple(None if k is None else fields[k] for k in places))
 
 
-def _split_csv(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(io.StringIO("\n".join(lines), newline=""), strict=True)
+def _split_csv(path: Path, lines: Sequence[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    text = io.StringIO("\n".join(lines), newline="")
+    reader = csv.reader(text, delimiter=delimiter, strict=True)
     while True:
         start = reader.line_num + 1
         try:
@@ -262,7 +274,11 @@ def _find_columns(
 
 
 def _read_objects(
-    path: Path, lines: Sequence[str], columns: Sequence[Column], num_needed: int, separator: str
+    path: Path,
+    lines: Sequence[str],
+    columns: Sequence[Column],
+    num_needed: int,
+    separators: Mapping[Column, str],
 ) -> Iterator[Row]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -275,15 +291,18 @@ def _read_objects(
         for column in columns[:num_needed]:
             if value.get(str(column)) is None:
                 raise MetaXLMError(f"{where}: no key {column!r}; found: {', '.join(value)}")
-        yield _read_object(number, value, columns, separator, where)
+        yield _read_object(number, value, columns, separators, where)
 
 
 def _read_object(
-    number: int, value: Mapping[str, Any], columns: Sequence[Column], separator: str, where: str
+    number: int,
+    value: Mapping[str, Any],
+    columns: Sequence[Column],
+    separators: Mapping[Column, str],
+    where: str,
 ) -> Row:
-    separators = [*[""] * (len(columns) - 1), separator]
-    cells = zip(columns, separators, strict=True)
-    return Row(number, tuple(_read_cell(value, str(c), between, where) for c, between in cells))
+    cells = (_read_cell(value, str(c), separators.get(c, ""), where) for c in columns)
+    return Row(number, tuple(cells))
 
 
 def _read_cell(value: Mapping[str, Any], key: str, separator: str, where: str) -> str | None:
@@ -299,6 +318,8 @@ def _read_cell(value: Mapping[str, Any], key: str, separator: str, where: str) -
         hint = "several labels need `kind: multi_label`"
         raise MetaXLMError(f"{where}: {key!r} is a list, expected text; {hint}")
     items = [_read_cell({key: item}, key, "", where) or "" for item in cell]
+    if separator == AS_JSON:
+        return json.dumps(items)
     for item in items:
         if separator in item or not item.strip():
             what = f"the label {item!r} is empty or has the separator {separator!r}"
@@ -307,7 +328,7 @@ def _read_cell(value: Mapping[str, Any], key: str, separator: str, where: str) -
 
 
 def _read_arrow(
-    path: Path, columns: Sequence[Column], num_needed: int, separator: str
+    path: Path, columns: Sequence[Column], num_needed: int, separators: Mapping[Column, str]
 ) -> Iterator[Row]:
     """Yield the rows of a file of a Hugging Face dataset, with the names of classes."""
     import pyarrow  # takes a while, and most tables are text
@@ -330,7 +351,7 @@ def _read_arrow(
     for number, row in enumerate(table.select(names).to_pylist(), start=1):
         where = f"{path}:{number}"
         value = {name: _name_classes(row[name], classes[name], where) for name in names}
-        yield _read_object(number, value, columns, separator, where)
+        yield _read_object(number, value, columns, separators, where)
 
 
 def _find_classes(path: Path, metadata: Mapping[bytes, bytes] | None, column: str) -> list[str]:
