@@ -27,7 +27,6 @@ from rich.table import Table
 
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.pretrain import cost
-from metaxlm.pretrain.distributed import choose_device
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
 SIZE, TINY = (12, 768, 250_002, 64, 512), (2, 64, 1_000, 8, 32)
@@ -106,8 +105,9 @@ def main() -> None:
         pace = (found.problem, "") if found.problem else (
             f"{speed:,.0f}", "" if math.isnan(share) else f"{share:.0%}"
         )  # fmt: skip
-        table.add_row(*setting, limit, *sizes, f"{run.estimate():.1f} GB", *pace)
-        console.print(" ".join((*setting, limit, *pace)))
+        cells = (*setting, limit, *sizes, f"{run.estimate():.1f} GB", *pace)
+        table.add_row(*cells)
+        console.print(" | ".join(cells))
     console.print(table)
 
 
@@ -162,12 +162,13 @@ def measure_apart(run: Run, device: str) -> Result:
 
 
 def measure(run: Run, device_name: str) -> Result:
-    device = choose_device(device_name)  # with an index
+    device = torch.device(device_name)
     is_cuda = device.type == "cuda"
     if is_cuda and not math.isinf(run.limit):
         total = torch.cuda.get_device_properties(device).total_memory
         limit_bytes = run.limit * 1e9 - cost.GPU_CONTEXT
-        torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
+        fraction = min(1.0, limit_bytes / total)
+        torch.cuda.set_per_process_memory_fraction(fraction, device.index or 0)
     execution = ExecutionRecipe(gradient_checkpointing=run.checkpointing)
     try:
         found = cost.measure_step(
