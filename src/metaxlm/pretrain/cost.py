@@ -38,7 +38,9 @@ FLOAT, HALF = 4, 2  # bytes of a float32, and of a bfloat16 or float16
 _SAMPLED_STEPS, _PEAK_REPEATS, _TIME_LIMIT_S = 1_000, 10, 20.0
 _EXPECTED_SHARE = 0.3  # of the matmul rate, to choose the number of rows to time
 _MEMORY_MARGIN = 1.3  # temporary tensors and fragmentation, measured on a CPU
-_GPU_MARGIN, GPU_CONTEXT = 1.05, 500_000_000  # the same on a GPU, and bytes of CUDA itself
+# The same on a GPU, measured with benchmarks/memory.py; the fused kernels need less.
+_GPU_MARGIN, _PLAIN_MARGIN = 1.05, 1.12
+GPU_CONTEXT = 500_000_000  # bytes of CUDA itself
 _BUSY_TOKENS = 4_096  # of a micro-batch; fewer leave a GPU partly idle
 _FEW_TOKENS = 8  # length of the tiny step, which takes as long as the optimizer
 _WARM_UP, _RATE = 2, 1e-4
@@ -225,6 +227,7 @@ def find_setting(
     flops = step_flops(config, recipe, frozen_body=frozen_body)
     # The layers are computed once more: a forward pass is a third of a step.
     again = count_step_flops(config, recipe.batch_size, recipe.length, 0) / 3
+    margin = _GPU_MARGIN if recipe.precision in ("auto", "bfloat16") else _PLAIN_MARGIN
     found = []
     for count in (n for n in range(1, recipe.batch_size + 1) if recipe.batch_size % n == 0):
         rows = recipe.batch_size // count
@@ -234,7 +237,7 @@ def find_setting(
                 recipe.precision != "float32", frozen_body=frozen_body, accumulates=count > 1,
                 gradient_checkpointing=checkpointing,
             )  # fmt: skip
-            needed = int(_GPU_MARGIN * sum(parts.values())) + GPU_CONTEXT
+            needed = int(margin * sum(parts.values())) + GPU_CONTEXT
             if needed <= limit_bytes:
                 compute = 1.0 + checkpointing * again / flops
                 is_slow = rows * recipe.length < _BUSY_TOKENS
