@@ -123,13 +123,6 @@ def test_small_gpus_take_micro_batches_first_and_checkpointing_last() -> None:
     assert counts == sorted(counts, reverse=True) and counts[-1] == 1
     for setting, limit in zip(settings, limits[1:], strict=True):
         assert setting.memory_bytes <= limit * 1e9
-
-
-def test_float16_without_fused_kernels_needs_more_memory() -> None:
-    half = SHARED.model_copy(update={"precision": "float16"})
-    plain, fused = (cost.find_setting(LARGE, one, 16e9) for one in (half, SHARED))
-    assert plain is not None and fused is not None
-    assert plain.memory_bytes > fused.memory_bytes
         assert (setting.compute > 1.0) == setting.gradient_checkpointing
     assert 1.2 < settings[0].compute < 4 / 3
     exact = SHARED.model_copy(update={"precision": "float32"})
@@ -190,3 +183,10 @@ def test_what_does_not_fit_is_not_tried() -> None:
     huge = EncoderConfig(10_000_000, 65_536, 96, 64, 262_144)
     with pytest.raises(DoesNotFit, match="GiB of memory are free"):
         measure_step(huge, TrainingRecipe(), CPU)
+
+
+def test_float16_without_fused_kernels_needs_more_memory() -> None:
+    half = SHARED.model_copy(update={"precision": "float16"})
+    plain, fused = (cost.find_setting(LARGE, one, 16e9) for one in (half, SHARED))
+    assert plain is not None and fused is not None
+    assert plain.memory_bytes > fused.memory_bytes
