@@ -37,6 +37,7 @@ class _Stops:
     def __init__(self, line: str | None = None) -> None:
         self.line = line  # printed by a command that ends at once; None outside of a command
         self.requested = False
+        self.raised = False
         self.num_deferring = 0
 
     def handle(self, *_: object) -> None:
@@ -50,6 +51,7 @@ class _Stops:
     def check(self) -> None:
         """Raise `Interrupted` if there is a request and no work defers it."""
         if self.requested and not self.num_deferring:
+            self.raised = True
             raise Interrupted("stopped")
 
     def raise_again(self, dropped: sys.UnraisableHookArgs) -> None:
@@ -172,3 +174,8 @@ def check_stop() -> None:
     """Raise `Interrupted` if a stop was requested, also where a library swallowed the first."""
     for stops in _active:
         stops.check()
+
+
+def was_stopped() -> bool:
+    """Return whether `Interrupted` was raised, even if a library replaced it by another error."""
+    return any(stops.raised for stops in _active)

@@ -23,7 +23,7 @@ from rich.console import Console
 from metaxlm import __version__
 from metaxlm.cli import describe_stop, is_first_process
 from metaxlm.errors import Interrupted, MetaXLMError, UnmetError, describe_failure, naming
-from metaxlm.stopping import EXIT_INTERRUPTED
+from metaxlm.stopping import EXIT_INTERRUPTED, was_stopped
 
 if TYPE_CHECKING:
     from metaxlm.pretrain.distributed import DistributedContext
@@ -48,7 +48,7 @@ def explain(error: BaseException) -> tuple[int, str] | None:
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, Interrupted):
         cause = cause.__cause__ or cause.__context__
-    if cause is not None:  # a library turned the stop into its own error
+    if cause is not None or was_stopped():  # a library turned the stop into its own error
         return EXIT_INTERRUPTED, describe_stop()
     line = describe_failure(error)
     return None if line is None else (EXIT_USER_ERROR, line)
