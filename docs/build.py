@@ -6,6 +6,7 @@ tests check that the pages are up to date.
 
 from __future__ import annotations
 
+import inspect
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +59,7 @@ def type_name(annotation: object) -> str:
 def describe(section: type[Section], place: str) -> list[str]:
     """Return a section's table and those of the sections in it."""
     title = place or "The recipe"
-    lines = [f"## {title}", "", (section.__doc__ or "").strip(), ""]
+    lines = [f"## {title}", "", inspect.cleandoc(section.__doc__ or ""), ""]
     lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
     inner: list[str] = []
     for name, field in section.model_fields.items():

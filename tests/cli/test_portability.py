@@ -26,6 +26,9 @@ align --model one --source de.txt --target en.txt --output links.txt --device cp
 mine --model one --source de.txt --target en.txt --output mined.tsv --device cpu
 evaluate --model one --task tatoeba,udpos --data tasks --output scores --device cpu \
 --set epochs=1 --set length=64 --limit 8
+export --model one --normalize --output teacher
+sentences --teacher teacher --student one --text lines.txt --dictionary tasks/muse \
+--set steps=3 --set batch_size=8 --set negatives=0 --output encoder --device cpu
 """
 
 
@@ -50,6 +53,7 @@ def folder(tmp_path: Path, models: Path, task_corpus: Path) -> Path:
     shutil.copytree(task_corpus / "text", tmp_path / "text")
     for side, name in (("deu", "de.txt"), ("eng", "en.txt")):
         shutil.copy(tmp_path / f"tasks/tatoeba/tatoeba.deu-eng.{side}", tmp_path / name)
+    shutil.copy(next((tmp_path / "text" / "en").glob("*.txt")), tmp_path / "lines.txt")
     (tmp_path / "muse").mkdir()
     lines = "cat katze\ndog hund\nhouse haus\nbook buch\n"
     (tmp_path / "muse" / "en-de.txt").write_text(lines, encoding="utf-8")
