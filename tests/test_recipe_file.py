@@ -246,7 +246,7 @@ def list_locations(section: type[Section], place: str = "") -> Iterator[str]:
         inner = [one for one in map(SECTIONS.get, found) if one is not None]
         for one in inner:
             yield from list_locations(one, key)
-        if "pathlib.Path" in str(field.annotation):
+        if re.search(r"\bpathlib\.(_local\.)?Path\b", str(field.annotation)):
             yield key
 
 
