@@ -32,7 +32,8 @@ _LIBRARIES = (
     "multiprocessing.connection", "multiprocessing.popen_spawn_posix",
     "multiprocessing.resource_tracker", "multiprocessing.synchronize", "multiprocessing.queues",
     "pandas", "psutil", "pyarrow.parquet", "pydantic", "rich.progress", "safetensors.torch",
-    "scipy.optimize", "scipy.sparse", "scipy.stats", "sentencepiece", "subprocess", "tempfile", "tokenizers",
+    "scipy.optimize", "scipy.sparse", "scipy.stats", "sentencepiece", "subprocess", "tempfile",
+    "tokenizers",
     "torch.distributed", "transformers", "typer.testing", "xml.etree.ElementTree", "yaml",
 )  # fmt: skip
 _MISSING = {
