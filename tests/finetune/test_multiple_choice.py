@@ -16,7 +16,6 @@ from pyarrow import parquet
 from transformers import PreTrainedTokenizerBase, pipeline
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.custom import load_custom_task
 from metaxlm.finetune.multiple_choice import MultipleChoiceTask
 from metaxlm.finetune.readers.choices import Choices
 from metaxlm.finetune.task import IGNORED, AnyTask, load_data
@@ -33,7 +32,7 @@ from tests.finetune.conftest import (
     write,
 )
 from tests.finetune.test_custom import find
-from tests.finetune.test_layouts import save_dataset
+from tests.finetune.test_layouts import load, problem, save_dataset
 from tests.finetune.test_trainer import FAST, Outcome, Setting
 
 SIZES = {"train": 400, "dev": 60, "test": 100}
@@ -45,21 +44,8 @@ TRAINING = ["dataset", "split", "passage_id", "question_id", "passage", "questio
 TRAINING += [*(f"answer{k}" for k in range(1, 5)), "correct_answer", "correct_answer_num"]
 
 
-def load(folder: Path, text: str = YAML) -> AnyTask:
-    return load_custom_task(write(folder / "task.yaml", text))
-
-
 def dump(*rows: dict[str, Any]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def problem(folder: Path, text: str = YAML) -> str:
-    with pytest.raises(MetaXLMError) as caught:
-        task = load(folder, text)
-        for file in task.list_files(folder):
-            task.read(file)
-    assert "\n" not in str(caught.value)
-    return str(caught.value).replace(f"{folder}/", "")
 
 
 def read(folder: Path, columns: str = "", suffix: str = "jsonl") -> list[Choices]:
@@ -91,7 +77,7 @@ def learned(
             row = {"context": choices[right], "question": "is it", "choices": choices}
             rows.append({**row, "answer": right + 1})
         write(folder / f"{split}.jsonl", dump(*rows))
-    task = load(folder)
+    task = load(folder, YAML)
     learn = Setting(make_encoder(make_tokenizer("words")), folder)
     settings = replace(FAST, epochs=6, batch_size=32)
     return folder, task, learn, learn(task, ("en",), settings=settings)
@@ -260,7 +246,7 @@ def test_numbers_that_are_choices(tmp_path: Path) -> None:
 )
 def test_bad_rows_have_their_line(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
     write_rows(tmp_path, **changes)
-    assert problem(tmp_path).startswith(expected)
+    assert problem(tmp_path, YAML).startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +268,10 @@ def test_bad_keys(tmp_path: Path, text: str, expected: str) -> None:
 def test_only_test_files_may_lack_answers(tmp_path: Path) -> None:
     write_rows(tmp_path)
     write(tmp_path / "dev.jsonl", dump({**ROW, "answer": ""}))
-    assert problem(tmp_path) == "dev.jsonl:1: no answer, in a dev file; fill it or delete the row"
+    assert (
+        problem(tmp_path, YAML)
+        == "dev.jsonl:1: no answer, in a dev file; fill it or delete the row"
+    )
 
 
 def as_belebele(row: dict[str, Any]) -> dict[str, Any]:
