@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from metaxlm.analysis.contrast import NUMBERS_ALONE, ONE_SEED, UNTESTED, Measure, contrast
+from metaxlm.analysis.claims import make_primary_tests
+from metaxlm.analysis.contrast import (
+    NUMBERS_ALONE,
+    ONE_SEED,
+    UNTESTED,
+    Measure,
+    contrast,
+    contrast_strata,
+)
+from metaxlm.analysis.results import TASKS
 from metaxlm.analysis.stats import (
     Difference,
     PairComparison,
@@ -164,3 +173,73 @@ def test_several_tasks_join_their_errors() -> None:
     one = contrast(make_results(rows, tested), *PAIR, parts)
     assert one.p_value == pytest.approx(0.025, abs=0.005)
     assert contrast(make_results(rows, tested[:1]), *PAIR, parts).basis == "over 2 seeds"
+
+
+def make_seven(by_variant: dict[str, list[list[float]]]) -> list[dict[str, Any]]:
+    """Make scores of all seeds for each of the seven tasks; questions have F1 and exact match."""
+    tasks = ("udpos", "panx", "xquad", "mlqa", "tydiqa", "xnli", "pawsx")
+    return [
+        row
+        for variant, scores in by_variant.items()
+        for task, seeds in zip(tasks, scores, strict=True)
+        for metric in TASKS[task].metrics
+        for row in make_scores(task, variant, {"en": seeds, "de": seeds}, metric=metric)
+    ]
+
+
+def test_strata_add_their_variances() -> None:
+    """A seed of 0 that is better in all tasks is seven independent seeds, not one."""
+    ours = [[0.5, 0.6, 0.7]] * 7
+    theirs = [[0.4, 0.5, 0.6]] * 7
+    results = make_results(make_seven({"metaxlm": ours, "xlm": theirs}))
+    found, counts = contrast_strata(results, *PAIR)
+    assert counts == [1, 1]
+    assert found.value == pytest.approx(0.1)
+    assert found.basis == "over seeds"
+    # XQuAD and MLQA are one sample of weight 2/7, the five others have 1/7.
+    samples = [[w * x for x in side] for w in (1, 1, 2, 1, 1, 1) for side in (ours[0], theirs[0])]
+    samples = [[x / 7 for x in sample] for sample in samples]
+    assert found.p_value == pytest.approx(find_p_value(0.1, samples))
+    by_seed = contrast(results, *PAIR, [Measure(task) for task in ("udpos", "panx", "xnli")])
+    assert by_seed.p_value is not None
+    assert found.p_value is not None
+    assert found.p_value < by_seed.p_value / 3
+
+
+def test_pretrainings_that_differ_count_as_one_more_sample() -> None:
+    ours, again, theirs = ([[value, value + 0.01]] * 7 for value in (0.6, 0.5, 0.4))
+    rows = make_seven({"metaxlm": ours, "metaxlm-2": again, "xlm": theirs})
+    results = replace(make_results(rows), repeated={"metaxlm-2": "metaxlm"})
+    found, counts = contrast_strata(results, *PAIR)
+    assert counts == [2, 1]
+    assert found.value == pytest.approx(0.15)
+    alone, _ = contrast_strata(make_results(rows), *PAIR)
+    assert alone.value == pytest.approx(0.2)
+    assert alone.p_value is not None
+    assert found.p_value is not None
+    assert alone.p_value < 0.001 < 0.1 < found.p_value
+    assert results.own_variants == []
+    assert results.variants == ["xlm", "metaxlm", "metaxlm-2"]
+
+
+def test_primary_contrasts_are_corrected_and_need_all_tasks() -> None:
+    variants = ("xlm", "metaxlm", "metaxlm+dict")
+    random = np.random.default_rng(3)
+    scores = {v: (0.3 + random.normal(0.02 * k, 0.03, (7, 3))).tolist()
+              for k, v in enumerate(variants)}  # fmt: skip
+    results = make_results(make_seven(scores))
+    table = make_primary_tests(results)
+    assert table is not None
+    (group,) = table.groups
+    assert [line.label for line in group.lines] == ["MetaXLM − XLM", "MetaXLM+Dict − MetaXLM"]
+    alone = [contrast_strata(results, *pair)[0].p_value or 0.0
+             for pair in (PAIR, ("metaxlm+dict", "metaxlm"))]  # fmt: skip
+    low, high = sorted(alone)
+    expected = {low: min(1.0, max(2 * low, 0.0)), high: max(high, 2 * low)}
+    for line, p_value in zip(group.lines, alone, strict=True):
+        assert line.cells[2].text == f"p = {expected[p_value]:.3f}"
+    assert make_primary_tests(make_results(make_seven(scores)[:-1:5])) is None
+    single = {v: [seeds[:1] for seeds in s] for v, s in scores.items()}
+    table = make_primary_tests(make_results(make_seven(single)))
+    assert table is not None
+    assert [line.cells[2].text for line in table.groups[0].lines] == ["–", "–"]

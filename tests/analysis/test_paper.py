@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ from metaxlm.analysis.paper import (
     make_paper_table,
     paper_scores,
 )
+from metaxlm.analysis.score_tables import make_language_table
+from metaxlm.analysis.scores import IN_TEXT, NOT_IN_TEXT
 from tests.analysis.rows import make_results, make_row
 
 PAPER = Path(__file__).parents[2] / ".." / "shared" / "paper" / "metaxlm.tex"
@@ -52,6 +55,33 @@ def test_table_5_has_rows_for_what_the_paper_leaves_open() -> None:
     rows = [row for row in rows if row["variant"] != "remainder"]
     labels = [line.label for line in make_paper_table(make_results(rows), spec).groups[0].lines]
     assert labels == ["None", "Body", "Emb", "Both"]
+
+
+def test_tables_have_the_languages_of_the_text_apart() -> None:
+    """POS in two languages, of which one is in the text; XNLI in languages of the text only."""
+    rows = [
+        make_row(task, "xlm", value, language=language, metric=metric)
+        for task, metric, scores in (
+            ("udpos", "f1", {"en": 0.8, "eu": 0.2}), ("xnli", "accuracy", {"en": 0.6, "de": 0.4}),
+        )
+        for language, value in scores.items()
+    ]  # fmt: skip
+    results = replace(make_results(rows), text_languages=frozenset({"en", "de"}))
+    first, *others = make_paper_table(results, TABLES[0]).groups
+    groups = {group.label: group for group in (*others, first)}
+    place = [AVERAGED.index(task) for task in ("udpos", "xnli")]
+    for label, expected in (("", [0.5, 0.5]), (IN_TEXT, [0.8, 0.5]), (NOT_IN_TEXT, [0.2, None])):
+        line = next(line for line in groups[label].lines if line.label == "XLM")
+        found = [line.cells[k].value for k in place]
+        assert found == [value if value is None else pytest.approx(value) for value in expected]
+    section = results.section("udpos", "transfer", ["xlm"])
+    assert section is not None
+    means = make_language_table(section).groups[1].lines
+    assert [(line.label, line.cells[0].value) for line in means[:3]] == [
+        ("Mean", 0.5), (f"{IN_TEXT} (1)", 0.8), (f"{NOT_IN_TEXT} (1)", 0.2),
+    ]  # fmt: skip
+    unknown = make_paper_table(make_results(rows), TABLES[0])
+    assert IN_TEXT not in [group.label for group in unknown.groups]
 
 
 @pytest.mark.parametrize("model", MODELS[:3])

@@ -122,3 +122,18 @@ def test_repeated_evaluation_counts_once(tmp_path: Path) -> None:
     rows = [make_row("xlm", "tatoeba", "accuracy", "de", value, layer=1) for value in (0.1, 0.2)]
     write_lines(tmp_path / "results.jsonl", rows)
     assert read_run(tmp_path).results.frame["value"].tolist() == [0.2]
+
+
+def test_variants_that_differ_in_their_seed_alone_are_repetitions(run_dir: Path) -> None:
+    settings = {"initialize": "both", "seed": None}
+    variants = {
+        "metaxlm": settings,
+        "metaxlm-2": {"initialize": "both", "seed": 2},
+        "slow": {**settings, "seed": 2, "learning_rate": 1e-4},
+        "same": settings,
+    }
+    recipe = {"name": "test", "languages": ["en", "de"], "variants": variants}
+    (run_dir / "recipe.yaml").write_text(json.dumps(recipe))
+    results = read_run(run_dir).results
+    assert results.repeated == {"metaxlm-2": "metaxlm"}
+    assert results.text_languages == {"en", "de"}

@@ -182,11 +182,11 @@ def test_strata_have_the_nominal_error_and_more_power() -> None:
     below = found = by_seed = 0
     for _ in range(2_000):
         noise = random.normal(size=(2, 7, 3))
-        strata = [(1 / 7, [list(a), list(b)]) for a, b in zip(*noise, strict=True)]
-        below += ours.find_stratified_p_value(strata)[1] < 0.05
-        moved = [(w, [[x + 1.2 for x in a], b]) for w, (a, b) in strata]
-        value, p_value = ours.find_stratified_p_value(moved)
-        found += p_value < 0.05
+        strata = [(1 / 7, [list(a)], [list(b)]) for a, b in zip(*noise, strict=True)]
+        below += ours.find_p_value(*ours.weigh_strata(strata)) < 0.05
+        moved = [(w, [[x + 1.2 for x in a[0]]], b) for w, a, b in strata]
+        value, samples = ours.weigh_strata(moved)
+        found += ours.find_p_value(value, samples) < 0.05
         means = [list(noise[0].mean(axis=0) + 1.2), list(noise[1].mean(axis=0))]
         by_seed += ours.find_p_value(value, means) < 0.05
     assert 0.03 < below / 2_000 < 0.065

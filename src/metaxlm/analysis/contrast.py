@@ -44,6 +44,7 @@ from metaxlm.analysis.stats import (
     find_p_value,
     mean,
     sign_test,
+    weigh_strata,
 )
 
 Outcome = Literal["holds", "fails", "undecided"]
@@ -58,6 +59,8 @@ NUMBERS_ALONE = "by the numbers alone"
 ONE_SEED = "one seed, not tested"
 UNTESTED = "too few languages to test"
 FEWEST_SEEDS = 2
+_STRATA = (("udpos",), ("panx",), ("xquad", "mlqa"), ("tydiqa",), ("xnli",), ("pawsx",))
+"""The seven tasks of XTREME; tasks that share a finetuning are one stratum."""
 _FEWEST_SIGNS = 6  # with fewer signs, even equal ones, a sign test cannot reach 0.05
 _FEWEST_VALUES = 3
 
@@ -219,6 +222,50 @@ def _contrast(
     variance = sum(d.variance for d in tested) / len(tested) ** 2
     p_value, half = find_p_value(value, seeds, variance), find_half_width(seeds, variance)
     return Contrast(first, second, value, p_value, BOTH, agrees, half)
+
+
+def contrast_strata(results: Results, first: str, second: str) -> tuple[Contrast, list[int]]:
+    """Compare two variants on the average of the seven tasks, and count their pretrainings.
+
+    Finetunings of different tasks are independent, so each stratum has its own variance over seeds.
+    Pretrainings that differ in their seed alone are averaged, and their averages are one more
+    sample of the variant.
+    """
+    measures = {
+        task: Measure(task, metrics=results.info(task).metrics) for some in _STRATA for task in some
+    }
+    sides = [
+        [variant, *(again for again in results.list_repetitions(variant)
+                    if all(results.scores(task, again) for task in measures))]
+        for variant in (first, second)
+    ]  # fmt: skip
+    names = [name for side in sides for name in side]
+    read = {task: measure.read_shared(results, names) for task, measure in measures.items()}
+
+    def list_seeds(variant: str, tasks: Names) -> list[float]:
+        return [*average([average([*read[task][variant].values()]) for task in tasks]).values()]
+
+    weights = [len(tasks) / len(measures) for tasks in _STRATA]
+    by_side = [[[list_seeds(v, tasks) for tasks in _STRATA] for v in side] for side in sides]
+    ours, theirs = ([list(many) for many in zip(*side, strict=True)] for side in by_side)
+    value, samples = weigh_strata(list(zip(weights, ours, theirs, strict=True)))
+    counts = [len(side) for side in sides]
+    if not results.tested:
+        return Contrast(first, second, value, 0.0, NUMBERS_ALONE), counts
+    if min(map(len, samples)) < FEWEST_SEEDS:
+        return Contrast(first, second, value, None, ONE_SEED), counts
+    for side in by_side:
+        if len(side) > 1:
+            samples.append([
+                sum(w * statistics.fmean(seeds) for w, seeds in zip(weights, strata, strict=True))
+                for strata in side
+            ])  # fmt: skip
+    shown = [read[task][first] for task in measures]
+    tested = _read_tests(results, first, second, [*measures.values()], shown)
+    variance = sum(d.variance for d in tested) / len(tested) ** 2 if tested else 0.0
+    p_value, half = find_p_value(value, samples, variance), find_half_width(samples, variance)
+    basis = BOTH if tested else "over seeds"
+    return Contrast(first, second, value, p_value, basis, half_width=half), counts
 
 
 def contrast_languages(results: Results, first: str, second: str, measures: Measures) -> Contrast:

@@ -30,7 +30,7 @@ from metaxlm.analysis.results import (
     name_metric,
     title_task,
 )
-from metaxlm.analysis.scores import Results, Section
+from metaxlm.analysis.scores import IN_TEXT, NOT_IN_TEXT, Results, Section
 from metaxlm.analysis.stats import ALPHA, TaskComparison, average, correct_holm
 from metaxlm.analysis.tables import (
     Cell,
@@ -208,8 +208,39 @@ def make_paper_table(results: Results, spec: PaperTable) -> Table:
         averages = [f"{100 * published[label]['average']:.1f}" for label in spec.variants.values()]
         notes.append(f"The paper prints an Avg of {', '.join(averages)}.")
         notes.append("mBERT's numbers are the printed ones, over all languages.")
+    if not spec.columns[0][1]:
+        groups += _list_by_text(sections, spec, results.text_languages)
     notes += _note_sections(results, sections, tasks, list(spec.variants), brief=not both)
     return mark_best(Table(spec.name, spec.title, columns, groups, notes))
+
+
+def _list_by_text(
+    sections: Mapping[str, Section], spec: PaperTable, text: frozenset[str]
+) -> list[Group]:
+    """Return the lines over the languages of the pretraining text, and over the others."""
+    if not any(section.results.split_by_text(section.shared) for section in sections.values()):
+        return []
+    groups = []
+    for label, is_inside in ((IN_TEXT, True), (NOT_IN_TEXT, False)):
+        pairs = {
+            task: [pair for pair in section.shared if (pair[1] in text) == is_inside]
+            for task, section in sections.items()
+        }
+        lines = []
+        for variant, name in spec.variants.items():
+            cells = [
+                section_cell(sections[task], variant, pairs[task]) if pairs.get(task) else Cell()
+                for task, _ in spec.columns
+            ]
+            if spec.average:
+                every = [
+                    sections[task].average(variant, pairs[task]) if pairs.get(task) else {}
+                    for task in AVERAGED
+                ]
+                cells.append(seed_cell(average(every)))
+            lines.append(Line(name, cells, variant))
+        groups.append(Group(lines, label))
+    return groups
 
 
 def name_metrics(metrics: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from markupsafe import Markup
 
 from metaxlm import __version__
 from metaxlm.analysis import paper, run_tables, score_tables
-from metaxlm.analysis.claims import list_verdicts, make_claims_table
+from metaxlm.analysis.claims import list_verdicts, make_claims_table, make_primary_tests
 from metaxlm.analysis.contrast import FEWEST_SEEDS, OUTCOMES, Outcome, name_basis
 from metaxlm.analysis.evaluation_tables import make_confusion_tables
 from metaxlm.analysis.learning_curves import describe_curves, find_curves, make_curve_table
@@ -176,7 +176,7 @@ def make_tables(run: Run) -> dict[str, list[Table]]:
     if run.has_grid:
         sections |= {
             "paper": [paper.make_paper_table(results, spec) for spec in paper.TABLES],
-            "tests": [paper.make_paired_tests(results)],
+            "tests": [make_primary_tests(results), paper.make_paired_tests(results)],
             "ideas": [paper.make_ideas_table(results), paper.make_idea_tests(results)],
             "data": [run_tables.make_data_table(run)],
         }

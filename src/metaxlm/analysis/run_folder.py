@@ -33,7 +33,7 @@ from metaxlm.analysis.stats import COMPARISONS, read_comparisons
 from metaxlm.analysis.style import classify_links, describe_links
 from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import check_name, read_json, read_text
+from metaxlm.files import check_name, dump_json, read_json, read_text
 from metaxlm.manifest import read_manifest
 from metaxlm.reading import parse_yaml
 
@@ -180,7 +180,12 @@ def read_run(run_dir: Path) -> Run:
         v: log[-1]["seconds"] / log[-1]["step"] for v, log in logs.items() if log[-1].get("seconds")
     }
     frame, tests = load_results(run_dir), read_comparisons(run_dir / COMPARISONS)
-    results = Results(frame, tests, step_seconds=seconds)
+    known = recipe.get("languages")
+    languages = frozenset(map(str, known)) if isinstance(known, list) else frozenset()
+    results = Results(
+        frame, tests, step_seconds=seconds, repeated=_find_repeated(recipe.get("variants")),
+        text_languages=languages,
+    )  # fmt: skip
     variants = list(dict.fromkeys([*named, *results.variants, *folders]))
     places = {v: home / v / COVERAGE for v in variants}
     notes = read_text(run_dir / DATA_NOTES) if (run_dir / DATA_NOTES).is_file() else ""
@@ -203,6 +208,19 @@ def read_run(run_dir: Path) -> Run:
     for variant in [v for v in run.coverage if "words" not in run.list_copied_parts(v)]:
         del run.coverage[variant]
     return run
+
+
+def _find_repeated(variants: Any) -> dict[str, str]:
+    """Return the variants whose settings are those of an earlier one with another seed."""
+    first: dict[str, str] = {}
+    repeated: dict[str, str] = {}
+    for name, settings in variants.items() if isinstance(variants, dict) else ():
+        if isinstance(settings, dict):
+            others = {k: v for k, v in settings.items() if k != "seed" and v is not None}
+            earlier = first.setdefault(dump_json(others), str(name))
+            if earlier != name and settings.get("seed") is not None:
+                repeated[str(name)] = earlier
+    return repeated
 
 
 def read_recipe(path: Path) -> tuple[dict[str, Any], str]:

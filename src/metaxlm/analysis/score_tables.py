@@ -197,6 +197,9 @@ def make_language_table(section: Section) -> Table:
         for k, (a, b) in enumerate(pairs)
     ]  # fmt: skip
     means = [make_line("Mean", section.shared)]
+    if not section.is_crossed:
+        parts = section.results.split_by_text(section.shared)
+        means += [make_line(f"{label} ({len(of)})", of) for label, of in parts]
     width = len(means[0].cells) - len(shown)
     own, others = [section.own_pair], section.other_pairs
     if section.scenario == "transfer" and not section.is_crossed and others:
@@ -285,6 +288,7 @@ def make_layer_table(
         return Group(lines, label)
 
     groups = [make_group("Mean" if by_language else "", shared)] if shared else []
+    groups += [make_group(f"{name} ({len(of)})", of) for name, of in results.split_by_text(shared)]
     if by_language:
         groups += [make_group(f"{language_name(b)} ({b})", [(a, b)]) for a, b in pairs]
     columns = [Column("Emb." if k == 0 else str(k), better=side) for k in depths]

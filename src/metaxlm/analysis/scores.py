@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 PairScores = dict[LanguagePair, SeedScores]
+IN_TEXT, NOT_IN_TEXT = "Languages of the text", "Languages that are not in the text"
 T = TypeVar("T")
 
 
@@ -86,6 +87,9 @@ class Results:
     differences decide alone."""
     infos: Mapping[str, TaskInfo] = field(default_factory=dict)  # tasks that are not the paper's
     step_seconds: Mapping[str, float] = field(default_factory=dict)  # of pretraining, by variant
+    repeated: Mapping[str, str] = field(default_factory=dict)
+    """Variants that differ from another one in their seed alone, with that one's name."""
+    text_languages: frozenset[str] = frozenset()  # of the pretraining text, if they are known
     _memory: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def remember(self, key: Any, make: Callable[[], T]) -> T:
@@ -103,12 +107,25 @@ class Results:
     @cached_property
     def variants(self) -> list[str]:
         """Variants with any score: the paper's in its order, then the others."""
-        return [*(v for v in VARIANTS if v in self.final_steps), *self.own_variants]
+        own = [*self.own_variants, *(v for v in self.final_steps if v in self.repeated)]
+        return [*(v for v in VARIANTS if v in self.final_steps), *own]
 
     @cached_property
     def own_variants(self) -> list[str]:
-        """Variants that are not the paper's."""
-        return [variant for variant in self.final_steps if variant not in VARIANTS]
+        """Variants that are not the paper's; repeated pretrainings are left out."""
+        return [v for v in self.final_steps if v not in VARIANTS and v not in self.repeated]
+
+    def list_repetitions(self, variant: str) -> list[str]:
+        """Return the variants with scores that repeat one with another seed."""
+        return [v for v in self.final_steps if self.repeated.get(v) == variant]
+
+    def split_by_text(self, pairs: Pairs) -> list[tuple[str, list[LanguagePair]]]:
+        """Split pairs by whether the second language is in the text; none unless both occur."""
+        inside = [pair for pair in pairs if pair[1] in self.text_languages]
+        outside = [pair for pair in pairs if pair[1] not in self.text_languages]
+        if not inside or not outside:
+            return []
+        return [(IN_TEXT, inside), (NOT_IN_TEXT, outside)]
 
     @cached_property
     def final_steps(self) -> dict[str, int | None]:

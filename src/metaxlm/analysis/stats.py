@@ -94,18 +94,22 @@ def find_p_value(value: float, samples: Samples, known_variance: float = 0.0) ->
     return float(2 * special.stdtr(freedom, -abs(value) / math.sqrt(total)))
 
 
-def find_stratified_p_value(
-    strata: Sequence[tuple[float, Samples]], known_variance: float = 0.0
-) -> tuple[float, float]:
-    """Return a weighted sum of differences of two samples, and its two-sided p-value (Welch).
+def weigh_strata(
+    strata: Sequence[tuple[float, Samples, Samples]],
+) -> tuple[float, list[list[float]]]:
+    """Return a weighted sum of differences, and the samples whose means make it up.
 
-    Each stratum has a weight and two samples, such as the seeds of two variants on one task. Errors
-    of different strata are independent: their variances add, and so do degrees of freedom, of which
-    a mean over tasks within each seed would keep only those of a few seeds.
+    Each stratum has a weight and the samples of two variants, such as the seeds of finetuning on
+    one task, one sample for each pretraining. Errors of different samples are independent: their
+    variances add, and so do degrees of freedom, of which a mean over tasks within each seed would
+    keep only those of a few seeds.
     """
-    value = sum(w * (statistics.fmean(a) - statistics.fmean(b)) for w, (a, b) in strata)
-    samples = [[w * x for x in sample] for w, pair in strata for sample in pair]
-    return value, find_p_value(value, samples, known_variance)
+    value, samples = 0.0, []
+    for weight, *sides in strata:
+        for sign, side in zip((weight, -weight), sides, strict=True):
+            value += sign * statistics.fmean(map(statistics.fmean, side))
+            samples += [[sign / len(side) * score for score in sample] for sample in side]
+    return value, samples
 
 
 def find_half_width(samples: Samples, known_variance: float = 0.0) -> float:
