@@ -209,35 +209,35 @@ def make_paper_table(results: Results, spec: PaperTable) -> Table:
         notes.append(f"The paper prints an Avg of {', '.join(averages)}.")
         notes.append("mBERT's numbers are the printed ones, over all languages.")
     if not spec.columns[0][1]:
-        groups += _list_by_text(sections, spec, results.text_languages)
+        columns_of = [sections.get(task) for task, _ in spec.columns]
+        groups += _list_by_text(columns_of, spec.variants, sections if spec.average else {})
     notes += _note_sections(results, sections, tasks, list(spec.variants), brief=not both)
     return mark_best(Table(spec.name, spec.title, columns, groups, notes))
 
 
 def _list_by_text(
-    sections: Mapping[str, Section], spec: PaperTable, text: frozenset[str]
+    columns: Sequence[Section | None], variants: Mapping[str, str], sections: Mapping[str, Section]
 ) -> list[Group]:
-    """Return the lines over the languages of the pretraining text, and over the others."""
-    if not any(section.results.split_by_text(section.shared) for section in sections.values()):
+    """Return the lines over the languages of the pretraining text, and over the others.
+
+    With `sections`, each line ends with the average of the seven tasks.
+    """
+    every = [section for section in columns if section is not None]
+    if not any(section.results.split_by_text(section.shared) for section in every):
         return []
     groups = []
     for label, is_inside in ((IN_TEXT, True), (NOT_IN_TEXT, False)):
-        pairs = {
-            task: [pair for pair in section.shared if (pair[1] in text) == is_inside]
-            for task, section in sections.items()
-        }
         lines = []
-        for variant, name in spec.variants.items():
+        for variant, name in variants.items():
             cells = [
-                section_cell(sections[task], variant, pairs[task]) if pairs.get(task) else Cell()
-                for task, _ in spec.columns
-            ]
-            if spec.average:
-                every = [
-                    sections[task].average(variant, pairs[task]) if pairs.get(task) else {}
-                    for task in AVERAGED
-                ]
-                cells.append(seed_cell(average(every)))
+                section_cell(one, variant, pairs) if one and (pairs := one.by_text(is_inside))
+                else Cell()
+                for one in columns
+            ]  # fmt: skip
+            if sections:
+                seven = [sections[t].average(variant, sections[t].by_text(is_inside))
+                         if t in sections else {} for t in AVERAGED]  # fmt: skip
+                cells.append(seed_cell(average(seven)))
             lines.append(Line(name, cells, variant))
         groups.append(Group(lines, label))
     return groups
@@ -462,7 +462,9 @@ def make_ideas_table(results: Results) -> Table | None:
     notes += [each.describe() for each in collapsed]
     columns = [*map(section_column, chosen), Column("Avg", "seven tasks", "higher")]
     title = f"Ideas beyond the paper, beside {display_name(BASE)}"
-    return mark_best(Table("ideas", title, columns, [Group(lines)], notes))
+    names = {variant: display_name(variant) for variant in shown}
+    groups = [Group(lines), *_list_by_text(chosen, names, sections)]
+    return mark_best(Table("ideas", title, columns, groups, notes))
 
 
 def section_column(section: Section) -> Column:

@@ -342,6 +342,11 @@ class Section:
         """The shared pairs of the training language with other languages."""
         return [p for p in self.shared if p[0] == self.sources[0] and p != self.own_pair]
 
+    def by_text(self, is_inside: bool) -> list[LanguagePair]:
+        """Return the shared pairs whose second language is in the pretraining text, or is not."""
+        text = self.results.text_languages
+        return [pair for pair in self.shared if (pair[1] in text) == is_inside]
+
     @property
     def is_crossed(self) -> bool:
         """Whether it is trained in several languages and tested in others."""
