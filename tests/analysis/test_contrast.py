@@ -218,6 +218,11 @@ def test_pretrainings_that_differ_count_as_one_more_sample() -> None:
     assert alone.p_value is not None
     assert found.p_value is not None
     assert alone.p_value < 0.001 < 0.1 < found.p_value
+    # Half of the weight for the seeds of each pretraining, and the averages of both.
+    samples = [[w / 7 * share * x for x in side[0]] for w in (1, 1, 2, 1, 1, 1)
+               for share, side in ((0.5, ours), (0.5, again), (1, theirs))]  # fmt: skip
+    expected = find_p_value(0.15, [*samples, [0.605, 0.505]])
+    assert found.p_value == pytest.approx(expected, rel=1e-9)
     assert results.own_variants == []
     assert results.variants == ["xlm", "metaxlm", "metaxlm-2"]
 
