@@ -229,7 +229,7 @@ def contrast_strata(results: Results, first: str, second: str) -> tuple[Contrast
 
     Finetunings of different tasks are independent, so each stratum has its own variance over seeds.
     Pretrainings that differ in their seed alone are averaged, and their averages are one more
-    sample of the variant.
+    sample of the variant. The variance over examples is that of the two variants named.
     """
     measures = {
         task: Measure(task, metrics=results.info(task).metrics) for some in _STRATA for task in some

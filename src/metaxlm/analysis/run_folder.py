@@ -33,7 +33,7 @@ from metaxlm.analysis.stats import COMPARISONS, read_comparisons
 from metaxlm.analysis.style import classify_links, describe_links
 from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import check_name, dump_json, read_json, read_text
+from metaxlm.files import check_name, read_json, read_text
 from metaxlm.manifest import read_manifest
 from metaxlm.reading import parse_yaml
 
@@ -212,13 +212,15 @@ def read_run(run_dir: Path) -> Run:
 
 def _find_repeated(variants: Any) -> dict[str, str]:
     """Return the variants whose settings are those of an earlier one with another seed."""
-    first: dict[str, str] = {}
+    first: list[tuple[Row, str]] = []
     repeated: dict[str, str] = {}
     for name, settings in variants.items() if isinstance(variants, dict) else ():
         if isinstance(settings, dict):
             others = {k: v for k, v in settings.items() if k != "seed" and v is not None}
-            earlier = first.setdefault(dump_json(others), str(name))
-            if earlier != name and settings.get("seed") is not None:
+            earlier = next((known for found, known in first if found == others), None)
+            if earlier is None:
+                first.append((others, str(name)))
+            elif settings.get("seed") is not None:
                 repeated[str(name)] = earlier
     return repeated
 
