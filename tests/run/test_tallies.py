@@ -20,6 +20,8 @@ def test_counts_and_fractions_come_back(tmp_path: Path, dtype: type) -> None:
     found = {JobKey("a+b", "xnli", "zh-Hant", 2): {"test-de": np.array([[1.0, 0], [200, 3]])}}
     if dtype is np.float64:
         found[JobKey("xlm", "mlqa", "en", 0)] = {"dev-en": np.array([[1 / 3, 1.0], [300, 1]])}
+    found[JobKey("a+b", "xnli", "zh-Hant", 3)] = {"test-de": np.array([[0.0, 7], [9, 3]])}
+    found[JobKey("other-limit", "xnli", "en", 0)] = {"test-de": np.array([[5.0, 1]])}
     write_tallies(tmp_path / FILE_NAME, found)
     again = read_tallies(tmp_path / FILE_NAME)
     assert again.keys() == found.keys()
