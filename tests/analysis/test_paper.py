@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from metaxlm.analysis.figures import list_improvements
 from metaxlm.analysis.paper import (
     ABLATED,
     AVERAGED,
@@ -22,8 +23,13 @@ from metaxlm.analysis.paper import (
     make_paper_table,
     paper_scores,
 )
-from metaxlm.analysis.score_tables import make_language_table
+from metaxlm.analysis.score_tables import (
+    list_task_scores,
+    make_language_table,
+    make_summary_table,
+)
 from metaxlm.analysis.scores import IN_TEXT, NOT_IN_TEXT
+from metaxlm.analysis.stats import mean
 from tests.analysis.rows import make_results, make_row
 
 PAPER = Path(__file__).parents[2] / ".." / "shared" / "paper" / "metaxlm.tex"
@@ -82,6 +88,36 @@ def test_tables_have_the_languages_of_the_text_apart() -> None:
     ]  # fmt: skip
     unknown = make_paper_table(make_results(rows), TABLES[0])
     assert IN_TEXT not in [group.label for group in unknown.groups]
+
+
+def test_summary_and_figures_have_the_languages_of_the_text_apart() -> None:
+    """POS is tested in a language outside of the text, XNLI in languages of the text only."""
+    rows = [
+        make_row(task, variant, value + more, language=language, metric=metric)
+        for task, metric, scores in (
+            ("udpos", "f1", {"en": 0.5, "de": 0.4, "eu": 0.1}),
+            ("xnli", "accuracy", {"en": 0.6, "de": 0.2}),
+        )
+        for language, value in scores.items()
+        for variant, more in (("xlm", 0.0), ("metaxlm", 0.3 if language == "de" else 0.0))
+    ]  # fmt: skip
+    results = replace(make_results(rows), text_languages=frozenset({"en", "de"}))
+    table = make_summary_table(results)
+    place = next(k for k, column in enumerate(table.columns) if column.detail == "others")
+    others = {
+        group.label: [line.cells[place].value for line in group.lines[:2]] for group in table.groups
+    }
+    everywhere = [(0.25 + 0.2) / 2, (0.4 + 0.5) / 2]
+    assert others == {
+        "": pytest.approx(everywhere),
+        IN_TEXT: pytest.approx([0.3, 0.6]),
+        NOT_IN_TEXT: pytest.approx([0.1, 0.1]),  # POS alone
+    }
+    overview = {row.label: row.scores for row in list_task_scores(results, ["xlm", "metaxlm"])}
+    assert [*overview] == ["POS", "POS, in the text", "XNLI"]
+    assert mean(overview["POS, in the text"]["metaxlm"]) == pytest.approx(0.6)
+    gains = {gain.label: gain.value for gain in list_improvements(results)}
+    assert gains == pytest.approx({"POS": 0.1, "POS, in the text": 0.15, "XNLI": 0.15})
 
 
 @pytest.mark.parametrize("model", MODELS[:3])

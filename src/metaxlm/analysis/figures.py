@@ -21,7 +21,12 @@ from metaxlm.analysis.contrast import Measure, try_contrast
 from metaxlm.analysis.learning_curves import PANELS, Curve, Curves, find_onset, format_steps
 from metaxlm.analysis.paper import MAIN_VARIANTS, REVIEW_LANGUAGES
 from metaxlm.analysis.results import Row, display_name, name_metric
-from metaxlm.analysis.score_tables import list_task_scores, read_directions, read_layers
+from metaxlm.analysis.score_tables import (
+    list_task_scores,
+    name_in_text,
+    read_directions,
+    read_layers,
+)
 from metaxlm.analysis.scores import Results, Section
 from metaxlm.analysis.stats import SeedScores, deviation, find_comparison, mean
 from metaxlm.analysis.style import GRID, INK, Look, choose_rule_tone, drawing_style
@@ -248,7 +253,7 @@ class Improvement:
     label: str
     variant: str
     value: float
-    interval: tuple[float, float] | None  # over examples, with the models fixed
+    interval: tuple[float, float] | None = None  # over examples, with the models fixed
     half_width: float | None = None  # of the interval over examples and seeds
 
 
@@ -270,6 +275,13 @@ def list_improvements(results: Results) -> list[Improvement]:
             lead = try_contrast(results, variant, base, measures, section.variants)
             half = lead.half_width if lead else None
             improvements.append(Improvement(section.task.title, variant, value, interval, half))
+        for _, pairs in results.split_by_text(section.shared)[:1] if is_shown else ():
+            level = mean(section.series(base, pairs))
+            improvements += [
+                Improvement(name_in_text(section.task.title), variant, sign * gain)
+                for variant in section.variants[1:]
+                for gain in [mean(section.series(variant, pairs)) - level]
+            ]
     return improvements
 
 

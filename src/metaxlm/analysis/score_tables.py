@@ -20,7 +20,7 @@ from metaxlm.analysis.results import (
     display_name,
     name_metric,
 )
-from metaxlm.analysis.scores import Results, Section, share_pairs
+from metaxlm.analysis.scores import IN_TEXT, NOT_IN_TEXT, Results, Section, share_pairs
 from metaxlm.analysis.stats import (
     SeedScores,
     average,
@@ -65,12 +65,20 @@ def list_transfer(results: Results, variants: Names) -> list[Section]:
     return [section for section in some if measured <= set(section.variants)]
 
 
-def summarize(results: Results, variants: Names | None = None) -> dict[str, dict[str, SeedScores]]:
+def summarize(
+    results: Results, variants: Names | None = None, in_text: bool | None = None
+) -> dict[str, dict[str, SeedScores]]:
     """Return the headline numbers of every variant, empty where it was not measured.
 
     `average` is the paper's average of seven tasks, as in table 1; `source`, `others` and their
-    `gap` are transfer on the tasks that all variants have.
+    `gap` are transfer on the tasks that all variants have. With `in_text`, the numbers are those
+    of the languages in the pretraining text (True) or of the others (False).
     """
+
+    def choose(section: Section, pairs: Pairs) -> list[LanguagePair]:
+        known = section.shared if in_text is None else section.by_text(in_text)
+        return [pair for pair in pairs if pair in set(known)]
+
     variants = results.variants if variants is None else variants
     transfer = list_transfer(results, variants)
     features = [results.section(task, "features", variants) for task in FEATURES]
@@ -79,10 +87,17 @@ def summarize(results: Results, variants: Names | None = None) -> dict[str, dict
     for variant in variants:
         is_main = variant in paper.MAIN_VARIANTS
         sections = main if is_main else results.sections(paper.AVERAGED, [variant])
-        seven = [sections[t].average(variant) if t in sections else {} for t in paper.AVERAGED]
-        retrieval, alignment = (section.series(variant) if section else {} for section in features)
-        source = average([section.average(variant, [section.own_pair]) for section in transfer])
-        others = average([section.average(variant, section.other_pairs) for section in transfer])
+        seven = [
+            one.average(variant, choose(one, one.shared)) if (one := sections.get(task)) else {}
+            for task in paper.AVERAGED
+        ]
+        retrieval, alignment = (
+            section.series(variant, choose(section, section.shared)) if section else {}
+            for section in features
+        )
+        source = average([s.average(variant, choose(s, [s.own_pair])) for s in transfer])
+        tested = [(s, pairs) for s in transfer if (pairs := choose(s, s.other_pairs))]
+        others = average([section.average(variant, pairs) for section, pairs in tested])
         summaries[variant] = {
             "retrieval": retrieval, "alignment": alignment, "average": average(seven),
             "source": source, "others": others, "gap": subtract(source, others),
@@ -117,9 +132,16 @@ def make_summary_table(results: Results, variants: Names | None = None) -> Table
         known = {k: Cell(sum(v or 0.0 for v in s) / len(s)) for k, s in sides.items()}
         cells = [known.get(part, Cell()) for part in parts]
         lines.append(Line("Majority label", cells, reference=True))
+    groups = [Group(lines)]
+    sections = [*transfer, *results.sections(FEATURES, list(summaries)).values()]
+    is_split = any(results.split_by_text(section.shared) for section in sections)
+    for in_text, label in ((True, IN_TEXT), (False, NOT_IN_TEXT)) if is_split else ():
+        some = summarize(results, list(summaries), in_text)
+        cells_of = {v: [seed_cell(one[part]) for part in parts] for v, one in some.items()}
+        groups.append(Group([Line(display_name(v), c, v) for v, c in cells_of.items()], label))
     notes = _note_summary(results, "average" in parts, list(summaries), transfer, source)
     columns = list(parts.values())
-    return mark_best(Table("summary", "Headline numbers", columns, [Group(lines)], notes))
+    return mark_best(Table("summary", "Headline numbers", columns, groups, notes))
 
 
 def _average_baseline(section: Section, pairs: Pairs) -> float | None:
@@ -147,6 +169,8 @@ def _note_summary(
             f"Transfer from {source}: {names}{counts}{questions}. The gap is {source}'s score less "
             "the mean of the others."
         )
+    if outside := [s.task.title for s in transfer if results.split_by_text(s.shared)]:
+        notes.append(f"Only {', '.join(outside)} have languages that are not in the text.")
     if any(section.task.name == "udpos" for section in transfer):
         notes.append(
             "POS F1 is XTREME's: neighboring words of one tag count as one span, so that a single "
@@ -345,6 +369,11 @@ def make_direction_table(results: Results) -> Table | None:
     return Table("directions", title, columns, made, [note])
 
 
+def name_in_text(label: str) -> str:
+    """Return the label of a row over the languages of the text."""
+    return f"{label}, in the text"
+
+
 @dataclass(frozen=True)
 class TaskScore:
     """One row of the overview."""
@@ -361,17 +390,25 @@ def list_task_scores(results: Results, variants: Names) -> list[TaskScore]:
     """
     sections = results.sections(results.tasks, variants)
 
-    def read(label: str, some: Sequence[Section], baseline: float | None = None) -> TaskScore:
-        scores = {v: average([section.series(v) for section in some]) for v in variants}
+    def read(
+        label: str,
+        some: Sequence[Section],
+        baseline: float | None = None,
+        pairs: Pairs | None = None,
+    ) -> TaskScore:
+        scores = {v: average([section.series(v, pairs) for section in some]) for v in variants}
         if some[0].task.lower:
             scores = {v: {k: 1 - value for k, value in s.items()} for v, s in scores.items()}
         return TaskScore(label, {v: series for v, series in scores.items() if series}, baseline)
 
-    rows = [
-        read(one.task.title, [one], one.baseline("majority", one.shared))
-        for task in paper.AVERAGED
-        if (one := sections.get(task)) is not None
-    ]
+    def read_by_text(label: str, one: Section) -> list[TaskScore]:
+        rows = [read(label, [one], one.baseline("majority", one.shared))]
+        for _, pairs in results.split_by_text(one.shared)[:1]:
+            rows.append(read(name_in_text(label), [one], one.baseline("majority", pairs), pairs))
+        return rows
+
+    rows = [row for task in paper.AVERAGED if (one := sections.get(task)) is not None
+            for row in read_by_text(one.task.title, one)]  # fmt: skip
     reviews = [
         sections[name] for task in paper.DOMAINS if (name := f"{task}-supervised") in sections
     ]
@@ -379,5 +416,5 @@ def list_task_scores(results: Results, variants: Names) -> list[TaskScore]:
         rows.append(read("Amazon", reviews, 0.5))
     for section in (sections[task] for task in FEATURES if task in sections):
         label = "Alignment, 100 − AER" if section.task.lower else section.task.title
-        rows.append(read(label, [section]))
+        rows += read_by_text(label, section)
     return [row for row in rows if row.scores]
