@@ -129,7 +129,7 @@ def test_processes_share_a_run_and_one_may_be_killed(
     for name in ("corpus", "vocabulary", "shards", "meta"):
         shutil.copytree(finished / "runs/toy" / name, tmp_path / "runs/toy" / name)
     options = ("--shared", *JOBS_ONLY)
-    killed = start(tmp_path, *options)  # takes a number of its own
+    killed = start(tmp_path, *options, SLURM_ARRAY_TASK_ID="0")
     stamps: dict[str, int] = {}
 
     def kill_later() -> None:

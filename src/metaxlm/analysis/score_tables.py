@@ -170,7 +170,7 @@ def _note_summary(
             "the mean of the others."
         )
     if outside := [s.task.title for s in transfer if results.split_by_text(s.shared)]:
-        notes.append(f"Only {', '.join(outside)} have languages that are not in the text.")
+        notes.append(f"Of these tasks, tested outside of the text: {', '.join(outside)}.")
     if any(section.task.name == "udpos" for section in transfer):
         notes.append(
             "POS F1 is XTREME's: neighboring words of one tag count as one span, so that a single "
@@ -407,8 +407,12 @@ def list_task_scores(results: Results, variants: Names) -> list[TaskScore]:
             rows.append(read(name_in_text(label), [one], one.baseline("majority", pairs), pairs))
         return rows
 
-    rows = [row for task in paper.AVERAGED if (one := sections.get(task)) is not None
-            for row in read_by_text(one.task.title, one)]  # fmt: skip
+    rows = [
+        row
+        for task in paper.AVERAGED
+        if (one := sections.get(task)) is not None
+        for row in read_by_text(one.task.title, one)
+    ]
     reviews = [
         sections[name] for task in paper.DOMAINS if (name := f"{task}-supervised") in sections
     ]

@@ -176,7 +176,6 @@ def execute_shared(request: Request) -> None:
     """Run a recipe side by side with other processes; under torchrun, each has its own GPU."""
     world = DistributedContext.alone(choose_device(request.device, *local_place()))
     work = Work.plan(request, world)
-    work.grid.is_shared = True
     check_models(request.recipe, work.selected)
     with shared_folder(request.layout.root, request.start):
         work.save_inputs()

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, product
 from pathlib import Path
-from socket import gethostname
 from typing import Any
-from zlib import crc32
 
 import torch
 
@@ -58,8 +56,6 @@ class Grid:
     device: torch.device
     files: FileFingerprints = field(default_factory=FileFingerprints)
     check_stop: Callable[[], None] = check_stop
-    is_shared: bool = False
-    """Whether independent processes share the jobs (`--shared`)."""
     _planned: dict[tuple[str, str], TaskPlan] = field(default_factory=dict)
     """Plans by task and settings, so that blocks with equal settings log missing files once."""
 
@@ -91,7 +87,7 @@ class Grid:
         """Run missing jobs that are not locked and whose model exists; return their number."""
         parts = list(chain.from_iterable(each.list_parts() for each in self.evaluations))
         # Processes start at different parts, so that few read the same data at the same time.
-        first = self._find_worker_number() * len(parts) // _NUM_STARTS % max(1, len(parts))
+        first = _find_worker_number() * len(parts) // _NUM_STARTS % max(1, len(parts))
         num_made = 0
         for part in [*parts[first:], *parts[:first]]:
             if should_stop():
@@ -134,13 +130,6 @@ class Grid:
             say(line)
         place = {name: number for number, name in enumerate(self.recipe.variants)}
         return sorted(kept, key=lambda job: place.get(job.record["variant"], len(place)))
-
-    def _find_worker_number(self) -> int:
-        """Return this process's number, if it was started with others, or a number of its own."""
-        for name in ("RANK", "SLURM_ARRAY_TASK_ID", "SLURM_PROCID"):
-            if (number := os.environ.get(name, "")).isdecimal():
-                return int(number)
-        return crc32(f"{gethostname()} {os.getpid()}".encode()) if self.is_shared else 0
 
     def _read_fingerprint(self, record: Mapping[str, Any]) -> str:
         """Return the current fingerprint of a job's model; empty if the model is gone."""
@@ -201,6 +190,14 @@ class Grid:
             EvaluationPlan(tuple(found), num_seeds=num_seeds, seed=seed)
             for num_seeds, found in by_seeds.items()
         ]
+
+
+def _find_worker_number() -> int:
+    """Return this process's number among those that were started together; 0 if it is alone."""
+    for name in ("RANK", "SLURM_ARRAY_TASK_ID", "SLURM_PROCID"):
+        if (number := os.environ.get(name, "")).isdecimal():
+            return int(number)
+    return 0
 
 
 def list_blocks(recipe: Recipe) -> Sequence[GridRecipe]:
