@@ -86,6 +86,16 @@ def find_number(name: str, variant: str, what: str, *, only_first: bool = False)
     return format_cell(section_cell(section, variant, pairs))
 
 
+@cache
+def find_dev(name: str, variant: str, task: str, is_english: bool) -> str:
+    """Write the mean over dev sets of English, or of the other languages of the text, and seeds."""
+    rows = load_results(RESULTS / name)
+    rows = rows[(rows.task == task) & (rows.split == "dev") & (rows.variant == variant)]
+    rows = rows[(rows.step == rows.step.max()) & rows.metric.isin(["f1", "accuracy"])]
+    languages = ["en"] if is_english else [code for code in TRAINED if code != "en"]
+    return f"{100 * rows[rows.language.isin(languages)].value.mean():.1f}"
+
+
 def find_others(name: str, variant: str, what: str) -> str:
     """Write the mean without collapsed finetunings, where there are any."""
     for each in read_published(name).list_collapsed([variant], [what]):
@@ -180,3 +190,16 @@ def test_how_far_the_reviews_finetunings_came() -> None:
         f"{len(theirs)} finetunings are still above 0.4, none of XLM's {len(mine)}"
     ) in text
     assert max(mine) < 0.4
+
+
+def test_dev_sets_before_and_after() -> None:
+    head, _, *rows = read_table(RESULTS / "second.md", "## Other languages, before and after")
+    assert head[1:] == ["XLM", "MetaXLM", "+Dict", "dict+use"]
+    assert len(rows) == 4
+    for label, *cells in rows:
+        for variant, cell in zip(SHOWN, cells, strict=True):
+            task, is_english = name_what(label), "English" in label
+            rounds = [
+                find_dev(n, variant, task, is_english) for n in ("twin_minilm", "second_minilm")
+            ]
+            assert cell == " / ".join(rounds), f"{label}, {variant}"
