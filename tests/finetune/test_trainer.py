@@ -414,6 +414,24 @@ def test_packed_and_grouped_sequences_make_the_same_step(
         assert padded.values() == packed.values()
 
 
+def test_only_the_embeddings_of_the_training_set_are_trained(run: Setting) -> None:
+    """The result is that of AdamW over all rows, which a decay too small to count makes."""
+    settings = replace(FAST, epochs=2, clip=1e9)
+    ours = run("xnli", settings=settings)
+    whole = run("xnli", settings=replace(settings, weight_decay=1e-30))
+    assert ours.values() == whole.values()
+    assert ours.epochs == whole.epochs
+    for (name, weight), expected in zip(
+        ours.trained.model.named_parameters(), whole.trained.model.parameters(), strict=True
+    ):
+        assert torch.equal(weight, expected), name
+    before, after = run.encoder.words.weight, ours.trained.model.encoder.words.weight
+    used = {int(token) for f in read_features(run, settings) for token in f.ids}
+    changed = set((before != after).any(dim=1).nonzero().flatten().tolist())
+    assert changed == used
+    assert len(used) < len(before)
+
+
 def make_model(encoder: Encoder, seed: int) -> TaskModel:
     """Return XNLI's model before the first step."""
     torch.manual_seed(derive_seed(seed, "xnli head"))

@@ -164,8 +164,14 @@ class FeatureTable:
     """The sequences of a data set, and a last one: a padding token without label."""
 
     def __init__(
-        self, features: Sequence[Features], config: EncoderConfig, device: torch.device
+        self,
+        features: Sequence[Features],
+        config: EncoderConfig,
+        device: torch.device,
+        pad_id: int | None = None,
     ) -> None:
+        """Copy the sequences to the device; `pad_id` replaces the encoder's."""
+        pad_id = config.pad_id if pad_id is None else pad_id
         self.filler = len(features)
         """Number of the sequence that completes a batch and is never predicted."""
         self.lengths = [len(sequence.ids) for sequence in features]
@@ -173,7 +179,7 @@ class FeatureTable:
         is_real = features[0].labels.dtype == np.float32
         is_tagging = not is_real and all(len(f.labels) == len(f.ids) for f in features)
         self._width = None if is_tagging else len(features[0].labels)
-        self._ids = _Column([f.ids for f in features], config.pad_id, device)
+        self._ids = _Column([f.ids for f in features], pad_id, device)
         self._labels = _Column([f.labels for f in features], IGNORED, device, self._width or 1)
         self._types: _Column | None = None
         types = [f.token_types for f in features if f.token_types is not None]

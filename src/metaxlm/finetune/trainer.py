@@ -11,11 +11,13 @@ answer. Examples without a label are predicted and not scored.
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import accumulate, compress
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -38,6 +40,7 @@ from metaxlm.finetune.task import (
     Baselines,
     DataFile,
     Dataset,
+    Features,
     FinetuneSettings,
     Logits,
     Tally,
@@ -99,7 +102,11 @@ def train_model(
         torch.manual_seed(derive_seed(seed, f"{task.training} head"))
         model = make_task_model(start, task.kind, len(task.labels)).to(device)
         config = start.encoder.config
-        table = FeatureTable(data.train.features, config, device)
+        rows, features, pad_id = None, data.train.features, config.pad_id
+        if isinstance(model, TaskModel) and settings.weight_decay == 0:
+            rows = TrainedRows(model, features)
+            features, pad_id = rows.renumber(features), rows.pad_id
+        table = FeatureTable(features, config, device, pad_id)
         optimizer = make_optimizer(
             model,
             learning_rate=settings.learning_rate,
@@ -128,10 +135,11 @@ def train_model(
                         f"{task.name}: the loss or its gradient was not finite in {bad} of {taken} "
                         f"steps; lower the learning rate"
                     )
-                scores = [
-                    score_dataset(task, model, dev, config, device)[task.metric]
-                    for dev in data.selecting
-                ]
+                with nullcontext() if rows is None else rows.completed():
+                    scores = [
+                        score_dataset(task, model, dev, config, device)[task.metric]
+                        for dev in data.selecting
+                    ]
                 value = sum(scores) / len(scores) if scores else None
                 loss = float(step.totals.loss) / max(1, int(step.totals.steps))
                 records.append(EpochRecord(epoch, loss, value))
@@ -142,8 +150,58 @@ def train_model(
                         best_weights = {name: tensor.clone() for name, tensor in state.items()}
         if best_epoch < last:
             model.load_state_dict(best_weights)
+        if rows is not None:
+            rows.finish()
         task.finish(model)
         return Finetuned(model, best_epoch, tuple(records))
+
+
+class TrainedRows:
+    """The token embeddings that a training set uses, as the only ones of the model.
+
+    Without weight decay, AdamW does not change the others: their gradients are 0. Without them, a
+    step reads and writes less memory, most of all with a large vocabulary.
+    """
+
+    def __init__(self, model: TaskModel, features: Sequence[Features]) -> None:
+        """Leave out the other embeddings, until `finish`."""
+        self._words = model.encoder.words
+        whole, pad_id = self._words.weight, self._words.padding_idx
+        assert pad_id is not None
+        self._whole = whole, pad_id
+        self._ids_K = np.unique(np.concatenate([[pad_id], *(f.ids for f in features)]))
+        self._rows_K = torch.from_numpy(self._ids_K).to(whole.device)
+        self.pad_id = int(np.searchsorted(self._ids_K, pad_id))
+        self._set(nn.Parameter(whole.detach()[self._rows_K]), self.pad_id)
+
+    def renumber(self, features: Sequence[Features]) -> list[Features]:
+        """Return the sequences with the rows of the embeddings as ids."""
+        return [
+            replace(f, ids=np.searchsorted(self._ids_K, f.ids).astype(f.ids.dtype))
+            for f in features
+        ]
+
+    @contextmanager
+    def completed(self) -> Iterator[None]:
+        """Give the model all embeddings, to score other texts."""
+        trained = self._words.weight
+        self.finish()
+        try:
+            yield
+        finally:
+            self._set(trained, self.pad_id)
+
+    def finish(self) -> None:
+        """Give the model all embeddings."""
+        whole, pad_id = self._whole
+        with torch.no_grad():
+            whole[self._rows_K] = self._words.weight
+        self._set(whole, pad_id)
+
+    def _set(self, weight: Tensor, pad_id: int) -> None:
+        assert isinstance(weight, nn.Parameter)
+        self._words.weight, self._words.padding_idx = weight, pad_id
+        self._words.num_embeddings = len(weight)
 
 
 @dataclass(frozen=True)
