@@ -87,3 +87,25 @@ def test_dropout_differs_from_step_to_step_and_repeats(
     assert len(set(losses)) == 4
     again = [r.loss for r in learn("xnli", ("en",), settings=settings, device=CUDA).epochs]
     assert again == pytest.approx(losses, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["words", "bert"])
+@pytest.mark.parametrize("name", ["xnli", "udpos"])
+def test_only_the_embeddings_of_the_training_set_are_trained(
+    make_encoder: MakeEncoder, tmp_path: Path, name: str, kind: str
+) -> None:
+    """The weights are those of AdamW over all rows, but for the order of sums."""
+    data_dir = write_udpos(write_xnli(tmp_path, SPLITS), SPLITS)
+    encoder = make_encoder(make_tokenizer(kind), scale=3.0, dropout=0.0, attention_dropout=0.0)
+    learn, settings = Setting(encoder, data_dir, kind), replace(FAST, epochs=2)
+    ours = learn(name, settings=settings, device=CUDA)
+    whole = learn(name, settings=replace(settings, weight_decay=1e-30), device=CUDA)
+    for our, their in zip(ours.epochs, whole.epochs, strict=True):
+        assert our.loss == pytest.approx(their.loss, abs=2e-3)
+    start = encoder.words.weight
+    after = ours.trained.model.encoder.words.weight.cpu()
+    expected = whole.trained.model.encoder.words.weight.cpu()
+    changed, should_change = (start != after).any(dim=1), (start != expected).any(dim=1)
+    assert torch.equal(changed, should_change)
+    assert 0 < int(changed.sum()) < len(start)
+    assert (after - expected).norm() < 0.25 * (expected - start).norm()
