@@ -87,11 +87,14 @@ def find_number(name: str, variant: str, what: str, *, only_first: bool = False)
 
 
 @cache
-def find_dev(name: str, variant: str, task: str, is_english: bool) -> str:
+def find_dev(
+    name: str, variant: str, task: str, is_english: bool = False, seed: int | None = None
+) -> str:
     """Write the mean over dev sets of English, or of the other languages of the text, and seeds."""
     rows = load_results(RESULTS / name)
     rows = rows[(rows.task == task) & (rows.split == "dev") & (rows.variant == variant)]
     rows = rows[(rows.step == rows.step.max()) & rows.metric.isin(["f1", "accuracy"])]
+    rows = rows if seed is None else rows[rows.seed == seed]
     languages = ["en"] if is_english else [code for code in TRAINED if code != "en"]
     return f"{100 * rows[rows.language.isin(languages)].value.mean():.1f}"
 
@@ -109,6 +112,7 @@ def find_others(name: str, variant: str, what: str) -> str:
         ("twin", "twin.md", "## What came out", MAIN_VARIANTS),
         ("twin_minilm", "twin.md", "## With a ready English encoder", SHOWN),
         ("second_minilm", "second.md", "## What came out", SHOWN),
+        ("third_minilm", "third.md", "## What came out", MAIN_VARIANTS),
     ],
 )
 def test_the_main_tables(name: str, page: str, after: str, variants: tuple[str, ...]) -> None:
@@ -130,11 +134,14 @@ def test_the_main_tables(name: str, page: str, after: str, variants: tuple[str, 
         ("twin", "## Which parts are initialized", ABLATIONS),
         ("twin", "## Beyond the paper's +Dict", IDEAS),
         ("twin_minilm", "### Which parts, freezing, distillation", ABLATIONS),
+        ("third_minilm", "### Freezing and distillation", ABLATIONS),
     ],
 )
-def test_the_twins_other_models(name: str, after: str, variants: dict[str, str]) -> None:
-    head, _, *rows = read_table(RESULTS / "twin.md", after)
-    assert [row[0] for row in rows] == list(variants)
+def test_other_models(name: str, after: str, variants: dict[str, str]) -> None:
+    page = "third.md" if name == "third_minilm" else "twin.md"
+    head, _, *rows = read_table(RESULTS / page, after)
+    measured = set(load_results(RESULTS / name).variant)
+    assert [row[0] for row in rows] == [row for row, one in variants.items() if one in measured]
     for label, *numbers in rows:
         expected = [
             find_number(name, variants[label], name_what(column), only_first=True)
@@ -167,6 +174,7 @@ def count_verdicts(name: str) -> tuple[str, ...]:
         ("twin", "twin.md", "paper's 35 claims, "),
         ("twin_minilm", "twin.md", "the ready encoder "),
         ("second_minilm", "second.md", "Claims of the paper: "),
+        ("third_minilm", "third.md", "Claims of the paper: "),
     ],
 )
 def test_the_number_of_verdicts(name: str, page: str, start: str) -> None:
@@ -203,3 +211,18 @@ def test_dev_sets_before_and_after() -> None:
                 find_dev(n, variant, task, is_english) for n in ("twin_minilm", "second_minilm")
             ]
             assert cell == " / ".join(rounds), f"{label}, {variant}"
+
+
+def test_dev_sets_that_chose_the_rate() -> None:
+    _, _, *rows = read_table(RESULTS / "third.md", "## Rates")
+    names = {"MetaXLM": "metaxlm", "+Dict": "metaxlm+dict", "XLM": "xlm"}
+    chosen = {("MetaXLM", "3e-4"), ("+Dict", "3e-4"), ("XLM", "1e-3")}
+    checked = 0
+    for variant, rate, _, pos, xnli, *_ in rows:
+        is_earlier = rate == "1e-4 (second round)"
+        if is_earlier or (variant, rate) in chosen:
+            name = "second_minilm" if is_earlier else "third_minilm"
+            found = [find_dev(name, names[variant], task, seed=0) for task in ("udpos", "xnli")]
+            assert [pos, xnli] == found, f"{variant}, {rate}"
+            checked += 1
+    assert checked == 5
