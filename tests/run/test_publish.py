@@ -283,6 +283,14 @@ def test_a_publication_is_replaced_and_has_the_report_of_its_run(
     assert {name: (published / "report" / name).read_bytes() for name in names} == before
 
 
+def test_published_jobs_are_not_lost(published: Path, tmp_path: Path) -> None:
+    before = {name: (published / name).read_bytes() for name in list_files(published)}
+    lost = r"has 1 job that .*run lacks \(xlm xnli en-0 at step 6\); use --add"
+    with pytest.raises(MetaXLMError, match=lost):
+        publish(make_run(tmp_path / "run", JOBS[:2]), published)
+    assert {name: (published / name).read_bytes() for name in list_files(published)} == before
+
+
 def test_only_a_publication_is_replaced(run_dir: Path, published: Path) -> None:
     with pytest.raises(MetaXLMError, match="inside the run"):
         publish(run_dir, run_dir / "report")

@@ -34,6 +34,10 @@ def test_counts_and_fractions_come_back(tmp_path: Path, dtype: type) -> None:
 def test_a_published_test_can_be_redone(metaxlm: Command, toy_run: Path, tmp_path: Path) -> None:
     code, _, errors = metaxlm("publish", toy_run, tmp_path / "published", "--tallies")
     assert code == 0, errors
+    first = (tmp_path / "published" / FILE_NAME).read_bytes()
+    code, _, errors = metaxlm("publish", toy_run, tmp_path / "published")
+    assert code == 0, errors
+    assert (tmp_path / "published" / FILE_NAME).read_bytes() == first
     tallies = read_tallies(tmp_path / "published" / FILE_NAME)
     jobs = {job.key: job.read_tallies() for job in list_jobs(toy_run)[0]}
     assert tallies.keys() == {key for key, found in jobs.items() if found}

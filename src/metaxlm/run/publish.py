@@ -66,9 +66,16 @@ def report_stage(layout: RunLayout, stages: Sequence[Stage]) -> Stage:
 
 
 def publish(run_dir: Path, folder: Path, *, with_tallies: bool = False) -> None:
-    """Write the folder atomically; an earlier publication of the run is replaced."""
+    """Write the folder atomically; an earlier publication of the run is replaced.
+
+    It is not replaced if it has jobs that the run lacks, and tallies are published again.
+    """
     run = read_run(run_dir)
     _check_place(run.name, run_dir, folder)
+    if lost := sorted(_list_scored(folder) - _list_scored(run_dir)):
+        what = f"has {_count_jobs(len(lost))} that {run_dir} lacks ({lost[0]})"
+        raise MetaXLMError(f"{folder}: {what}; use --add to keep them, or {_ELSEWHERE}")
+    with_tallies = with_tallies or (folder / FILE_NAME).is_file()
     with atomic_folder(folder) as target:
         for name in (results.FILE_NAME, COMPARISONS):
             if (run_dir / name).is_file():
@@ -106,6 +113,15 @@ def publish_more(run_dir: Path, folder: Path, *, with_tallies: bool = False) -> 
             write_tallies(target / FILE_NAME, more | earlier)
         write_report(target)
     return addition
+
+
+def _list_scored(folder: Path) -> set[str]:
+    """Return the titles of all jobs in the results of a folder."""
+    path = files.find_packed(folder / results.FILE_NAME)
+    rows = results.read_rows(path) if path.is_file() else []
+    title = "{variant} {task} {source}-{seed} at step {step}"
+    keys = ("variant", "task", "source", "seed", "step")
+    return {title.format(**{k: row.get(k) for k in keys}) for row in rows if row.get("variant")}
 
 
 def _list_trainings(variants: Iterable[str]) -> list[str]:
@@ -156,7 +172,7 @@ class Addition:
 
     def describe(self) -> str:
         """Return a summary for the user."""
-        added = f"added {self.num_added} {'job' if self.num_added == 1 else 'jobs'}"
+        added = f"added {_count_jobs(self.num_added)}"
         if not self.num_again:
             return added
         changed = self.num_changed or "none"
@@ -280,6 +296,10 @@ def _is_table(rows: Any, keys: Sequence[str]) -> bool:
         isinstance(row, dict) and all(isinstance(row.get(key), str | int) for key in keys)
         for row in rows
     )
+
+
+def _count_jobs(number: int) -> str:
+    return f"{number} {'job' if number == 1 else 'jobs'}"
 
 
 def _name_job(job: Mapping[str, Any]) -> tuple[Any, ...]:
