@@ -38,10 +38,12 @@ COUNTS = {1: "a collapsed seed", 2: "two collapsed seeds"}
 SHOWN = (*MAIN_VARIANTS, "dict+use")
 
 
+read_scores = cache(lambda name: load_results(RESULTS / name))
+
+
 @cache
 def read_published(name: str) -> Results:
-    folder = RESULTS / name
-    return Results(load_results(folder), read_comparisons(folder / COMPARISONS))
+    return Results(read_scores(name), read_comparisons(RESULTS / name / COMPARISONS))
 
 
 @cache
@@ -91,7 +93,7 @@ def find_dev(
     name: str, variant: str, task: str, is_english: bool = False, seed: int | None = None
 ) -> str:
     """Write the mean over dev sets of English, or of the other languages of the text, and seeds."""
-    rows = load_results(RESULTS / name)
+    rows = read_scores(name)
     rows = rows[(rows.task == task) & (rows.split == "dev") & (rows.variant == variant)]
     rows = rows[(rows.step == rows.step.max()) & rows.metric.isin(["f1", "accuracy"])]
     rows = rows if seed is None else rows[rows.seed == seed]
@@ -140,7 +142,7 @@ def test_the_main_tables(name: str, page: str, after: str, variants: tuple[str, 
 def test_other_models(name: str, after: str, variants: dict[str, str]) -> None:
     page = "third.md" if name == "third_minilm" else "twin.md"
     head, _, *rows = read_table(RESULTS / page, after)
-    measured = set(load_results(RESULTS / name).variant)
+    measured = set(read_scores(name).variant)
     assert [row[0] for row in rows] == [row for row, one in variants.items() if one in measured]
     for label, *numbers in rows:
         expected = [
