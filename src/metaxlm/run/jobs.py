@@ -25,6 +25,7 @@ from metaxlm.finetune.task import Tally
 from metaxlm.locks import lock
 from metaxlm.manifest import MANIFEST, atomic_folder, read_manifest, write_manifest
 from metaxlm.run.stage import find_first_damage, list_changes
+from metaxlm.stopping import deferred_stops
 
 JOBS = "cells"
 RECORD = "cell.json"
@@ -210,12 +211,13 @@ def _open_locks(targets: list[Path]) -> Iterator[list[FileIO]]:
     """Open a lock file next to each target; closing it releases the lock."""
     with ExitStack() as stack:
         files: list[FileIO] = []
-        for target in sorted(targets):
-            try:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                path = target.with_name(f".lock-{target.name}")
-                files.append(stack.enter_context(FileIO(path, "a+")))
-            except OSError as error:
-                why = f"cannot be written ({error.strerror}); choose another --output"
-                raise MetaXLMError(f"{target.parent}: {why}") from error
+        with deferred_stops():  # no stop between a file's opening and its entry in the stack
+            for target in sorted(targets):
+                try:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    path = target.with_name(f".lock-{target.name}")
+                    files.append(stack.enter_context(FileIO(path, "a+")))
+                except OSError as error:
+                    why = f"cannot be written ({error.strerror}); choose another --output"
+                    raise MetaXLMError(f"{target.parent}: {why}") from error
         yield files
