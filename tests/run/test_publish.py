@@ -285,7 +285,7 @@ def test_a_publication_is_replaced_and_has_the_report_of_its_run(
 
 def test_published_jobs_are_not_lost(published: Path, tmp_path: Path) -> None:
     before = {name: (published / name).read_bytes() for name in list_files(published)}
-    lost = r"has 1 job that .*run lacks \(xlm xnli en-0 at step 6\); use --add"
+    lost = r"has results that .*run lacks \(1, such as xlm xnli en-0 at step 6\); use --add"
     with pytest.raises(MetaXLMError, match=lost):
         publish(make_run(tmp_path / "run", JOBS[:2]), published)
     assert {name: (published / name).read_bytes() for name in list_files(published)} == before

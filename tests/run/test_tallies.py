@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,10 @@ def test_a_published_test_can_be_redone(metaxlm: Command, toy_run: Path, tmp_pat
     first = (tmp_path / "published" / FILE_NAME).read_bytes()
     code, _, errors = metaxlm("publish", toy_run, tmp_path / "published")
     assert code == 0, errors
+    assert (tmp_path / "published" / FILE_NAME).read_bytes() == first
+    shutil.copytree(toy_run, tmp_path / "toy", ignore=shutil.ignore_patterns("cells"))
+    code, _, errors = metaxlm("publish", tmp_path / "toy", tmp_path / "published")
+    assert code != 0 and "such as tallies of" in errors
     assert (tmp_path / "published" / FILE_NAME).read_bytes() == first
     tallies = read_tallies(tmp_path / "published" / FILE_NAME)
     jobs = {job.key: job.read_tallies() for job in list_jobs(toy_run)[0]}

@@ -68,14 +68,17 @@ def report_stage(layout: RunLayout, stages: Sequence[Stage]) -> Stage:
 def publish(run_dir: Path, folder: Path, *, with_tallies: bool = False) -> None:
     """Write the folder atomically; an earlier publication of the run is replaced.
 
-    It is not replaced if it has jobs that the run lacks, and tallies are published again.
+    It is not replaced if it has jobs or tallies that the run lacks, and tallies stay published.
     """
     run = read_run(run_dir)
     _check_place(run.name, run_dir, folder)
-    if lost := sorted(_list_scored(folder) - _list_scored(run_dir)):
-        what = f"has {_count_jobs(len(lost))} that {run_dir} lacks ({lost[0]})"
+    earlier = read_tallies(path) if (path := folder / FILE_NAME).is_file() else {}
+    tallies = collect_tallies(run_dir) if with_tallies or earlier else {}
+    lost = _list_scored(folder) - _list_scored(run_dir)
+    lost |= {f"tallies of {key.title}" for key in earlier.keys() - tallies.keys()}
+    if lost:
+        what = f"has results that {run_dir} lacks ({len(lost)}, such as {min(lost)})"
         raise MetaXLMError(f"{folder}: {what}; use --add to keep them, or {_ELSEWHERE}")
-    with_tallies = with_tallies or (folder / FILE_NAME).is_file()
     with atomic_folder(folder) as target:
         for name in (results.FILE_NAME, COMPARISONS):
             if (run_dir / name).is_file():
@@ -85,8 +88,8 @@ def publish(run_dir: Path, folder: Path, *, with_tallies: bool = False) -> None:
         _copy_logs(run_dir, target, run.variants)
         for notes in (run_dir / run_folder.DATA_NOTES, folder / run_folder.DATA_NOTES):
             _copy(notes, target / run_folder.DATA_NOTES)
-        if with_tallies:
-            write_tallies(target / FILE_NAME, collect_tallies(run_dir))
+        if with_tallies or earlier:
+            write_tallies(target / FILE_NAME, tallies)
         write_report(target)
 
 
@@ -172,7 +175,7 @@ class Addition:
 
     def describe(self) -> str:
         """Return a summary for the user."""
-        added = f"added {_count_jobs(self.num_added)}"
+        added = f"added {self.num_added} {'job' if self.num_added == 1 else 'jobs'}"
         if not self.num_again:
             return added
         changed = self.num_changed or "none"
@@ -296,10 +299,6 @@ def _is_table(rows: Any, keys: Sequence[str]) -> bool:
         isinstance(row, dict) and all(isinstance(row.get(key), str | int) for key in keys)
         for row in rows
     )
-
-
-def _count_jobs(number: int) -> str:
-    return f"{number} {'job' if number == 1 else 'jobs'}"
 
 
 def _name_job(job: Mapping[str, Any]) -> tuple[Any, ...]:
