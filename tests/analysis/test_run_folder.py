@@ -9,6 +9,7 @@ import pytest
 from metaxlm.analysis.report import write_report
 from metaxlm.analysis.run_folder import collect_examples, read_run
 from metaxlm.errors import MetaXLMError
+from metaxlm.recipe.schema import name_switched
 from tests.analysis.fake_run import BEST_LAYER, LANGUAGES, RECIPE, VARIANTS, make_row, write_lines
 
 
@@ -134,6 +135,12 @@ def test_variants_that_differ_in_their_seed_alone_are_repetitions(run_dir: Path)
     }
     recipe = {"name": "test", "languages": ["en", "de"], "variants": variants}
     (run_dir / "recipe.yaml").write_text(json.dumps(recipe))
+    switched = [name_switched(name, 0.5) for name in ("metaxlm", "metaxlm-2", "slow")]
+    rows = [make_row(name, "xnli", "accuracy", "de", 0.5) for name in switched]
+    write_lines(run_dir / "results.jsonl", rows)
     results = read_run(run_dir).results
-    assert results.repeated == {"metaxlm-2": "metaxlm"}
+    assert results.repeated == {
+        "metaxlm-2": "metaxlm",
+        "metaxlm-2+switched-0.5": "metaxlm+switched-0.5",
+    }
     assert results.text_languages == {"en", "de"}

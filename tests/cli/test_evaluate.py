@@ -212,6 +212,12 @@ def test_errors_are_reported_before_any_training(
     assert "did you mean 'epochs'?" in complain(*here, "--set", "epoch=3")
     assert "unknown task 'pawx'" in complain(*here, "--set", "pawx.epochs=3")
     assert "found -1" in complain(*here, "--set", "epochs=-1")
+    switch = ("--set", "switch=0.5")
+    assert "xnli: switch needs --dictionaries DIR" in complain(*here, *switch)
+    message = complain(*here, "--dictionaries", data / "muse")
+    assert "--dictionaries has no effect without a share; add --set switch=0.5" in message
+    assert "absent: no such folder" in complain(*here, *switch, "--dictionaries", "absent")
+    assert "found 2" in complain(*here, "--set", "switch=2", "--dictionaries", data / "muse")
     own = complain(*here, "--set", "epochs=0", "--set", "length=64")
     assert "without a task head, but epochs=0 scores the model's own head" in own
     message = complain(*here)
@@ -219,6 +225,23 @@ def test_errors_are_reported_before_any_training(
     message = complain(*here, "--select", "source", task="amazon-books")
     assert "amazon-books has no dev file for en to select the epoch" in message
     assert not (tmp_path / "out").exists()
+
+
+def test_switched_words_come_from_dictionaries(small: list[str | Path], data: Path) -> None:
+    """The dictionaries are an input of the job: another one repeats it."""
+    words = data.parent / "words"
+    shutil.copytree(data / "muse", words)
+    output = Path(small[small.index("--output") + 1])
+    options = [*small, "--task", "xnli", "--set", "switch=0.9", "--dictionaries", words]
+    losses = []
+    for line in ("", "", "quickly schnell\n"):
+        with (words / "en-de.txt").open("a", encoding="utf-8") as file:
+            file.write(line)
+        assert run(*options) == 0
+        losses.append((job_times(output), read_json(output / "cells/one/xnli/en-0/cell.json")))
+    assert losses[0] == losses[1]
+    assert losses[1][0] != losses[2][0]
+    assert losses[0][1]["settings"]["switch"] == 0.9
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:

@@ -11,7 +11,15 @@ import torch
 from metaxlm.finetune.catalog import TASKS
 from metaxlm.model import kernels
 from tests.finetune.conftest import CPU, MakeEncoder, make_tokenizer
-from tests.finetune.test_trainer import FAST, SPLITS, Setting, write_udpos, write_xnli
+from tests.finetune.test_trainer import (
+    FAST,
+    SPLITS,
+    Setting,
+    make_switching,
+    write_german,
+    write_udpos,
+    write_xnli,
+)
 
 pytestmark = [
     pytest.mark.gpu,
@@ -109,3 +117,20 @@ def test_only_the_embeddings_of_the_training_set_are_trained(
     assert torch.equal(changed, should_change)
     assert 0 < int(changed.sum()) < len(start)
     assert (after - expected).norm() < 0.25 * (expected - start).norm()
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 1e-30], ids=["used rows", "all rows"])
+def test_recorded_steps_read_the_switched_words_of_the_epoch(
+    make_encoder: MakeEncoder, tmp_path: Path, weight_decay: float
+) -> None:
+    """Losses are those of a CPU; German is learned by switching alone."""
+    encoder = make_encoder(make_tokenizer("words"), scale=3.0, dropout=0.0, attention_dropout=0.0)
+    learn = Setting(encoder, write_german(tmp_path, SPLITS))
+    settings, switching = replace(FAST, weight_decay=weight_decay), make_switching("words", 0.5)
+    recorded = learn("xnli", settings=settings, device=CUDA, switching=switching)
+    exact = learn("xnli", settings=settings, device=CPU, switching=switching)
+    plain = learn("xnli", settings=settings, device=CUDA)
+    for language in ("en", "de"):
+        assert recorded.find(language).values["accuracy"] > 0.9
+    assert plain.find("de").values["accuracy"] < 0.6
+    assert recorded.epochs[0].loss == pytest.approx(exact.epochs[0].loss, abs=0.02)

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -32,11 +33,19 @@ from metaxlm.finetune.task import (
     TaskData,
     load_data,
 )
-from metaxlm.finetune.trainer import EpochRecord, FileScores, Finetuned, evaluate, train_model
+from metaxlm.finetune.trainer import (
+    EpochRecord,
+    FileScores,
+    Finetuned,
+    SwitchedText,
+    evaluate,
+    train_model,
+)
 from metaxlm.model.any_encoder import AnyEncoder, make_task_model, save_finetuned
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel, make_head
 from metaxlm.pretrain import optimizer
+from metaxlm.pretrain.code_switching import Switching, make_switch_table
 from metaxlm.pretrain.distributed import own_products
 from metaxlm.randomness import derive_seed
 from tests.finetune.conftest import CPU, WORDS, MakeEncoder, make_tokenizer
@@ -133,13 +142,14 @@ class Setting:
         data_dir: Path | None = None,
         source: str = "en",
         limit: int | None = None,
+        switching: Switching | None = None,
     ) -> Outcome:
         task = TASKS[task] if isinstance(task, str) else task
         config = self.encoder.config
         options: dict[str, Any] = {"source": source, "languages": languages, "limit": limit}
         options |= {"settings": settings, "config": config}
         data = load_data(task, self.start.tokenizer, data_dir or self.data_dir, **options)
-        trained = train_model(task, self.start, data, settings, seed, device)
+        trained = train_model(task, self.start, data, settings, seed, device, switching)
         return Outcome(trained, data, evaluate(task, trained.model, data, config, device))
 
 
@@ -430,6 +440,94 @@ def test_only_the_embeddings_of_the_training_set_are_trained(run: Setting) -> No
     changed = set((before != after).any(dim=1).nonzero().flatten().tolist())
     assert changed == used
     assert len(used) < len(before)
+
+
+GERMAN = {"house": "Haus", "river": "Fluss", "grünen": "steht", "small": "kleine", "The": "Das"}
+"""Translations of some words, among them all that decide a label."""
+
+
+def make_switching(kind: str, probability: float) -> Switching:
+    tokenizer = make_tokenizer(kind)
+    ids = {
+        word: tokenizer.convert_tokens_to_ids(f"▁{word}")
+        for pair in GERMAN.items()
+        for word in pair
+    }
+    translations = {"en": {ids[a]: [[ids[b]]] for a, b in GERMAN.items()}, "de": {}}
+    return Switching(make_switch_table(translations, len(tokenizer)), tokenizer, probability)
+
+
+def write_german(folder: Path, splits: dict[str, int]) -> Path:
+    """XNLI's files, with the translated words in German test data."""
+    write_xnli(folder, splits)
+    path = folder / "xnli" / "test-de.tsv"
+    lines = [line.split("\t") for line in path.read_text().splitlines()]
+    text = [
+        "\t".join([*(" ".join(GERMAN.get(w, w) for w in s.split()) for s in sides), label])
+        for *sides, label in lines
+    ]
+    path.write_text("\n".join(text) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 1e-30], ids=["used rows", "all rows"])
+def test_switched_words_teach_another_language(
+    make_encoder: MakeEncoder, tmp_path: Path, weight_decay: float
+) -> None:
+    """Only words of the dictionary decide the label, so German is learned by switching alone."""
+    learn = Setting(
+        make_encoder(make_tokenizer("words"), scale=3.0), write_german(tmp_path, SPLITS)
+    )
+    settings = replace(FAST, weight_decay=weight_decay)
+    plain = learn("xnli", settings=settings)
+    switched = learn("xnli", settings=settings, switching=make_switching("words", 0.5))
+    english, german = (switched.find(language).values["accuracy"] for language in ("en", "de"))
+    assert english > 0.9
+    assert german > 0.9
+    assert plain.find("de").values["accuracy"] < 0.6
+    again = learn("xnli", settings=settings, switching=make_switching("words", 0.5))
+    assert again.epochs == switched.epochs
+    assert again.values() == switched.values()
+
+
+def test_switched_and_all_rows_make_the_same_step(run: Setting) -> None:
+    """The result is that of AdamW over all rows; translations are among the trained ones."""
+    settings, switching = replace(FAST, epochs=2, clip=1e9), make_switching("words", 1.0)
+    ours = run("xnli", settings=settings, switching=switching)
+    whole = run("xnli", settings=replace(settings, weight_decay=1e-30), switching=switching)
+    assert ours.values() == whole.values()
+    assert ours.epochs == whole.epochs
+    weights = ours.trained.model.encoder.words.weight
+    assert torch.equal(weights, whole.trained.model.encoder.words.weight)
+    changed = (run.encoder.words.weight != weights).any(dim=1)
+    ids = {word: run.start.tokenizer.convert_tokens_to_ids(f"▁{word}") for word in GERMAN}
+    assert all(changed[switching.list_translations("en").tolist()])
+    assert not any(changed[row] for row in ids.values())  # every one was replaced
+
+
+@pytest.mark.parametrize("name", ["xnli", "udpos", "xquad"])
+def test_words_are_drawn_again_in_each_epoch(learned: Learned, name: str) -> None:
+    """Lengths, borders and all other tokens stay; so labels need no change."""
+    _, outcome = learned(name)
+    features, switching = outcome.data.train.features, make_switching("words", 0.5)
+    text = SwitchedText(outcome.data.train, switching, 1)
+    plain = np.concatenate([f.ids for f in features])
+    tokenizer = make_tokenizer("words")
+    pairs = {
+        tuple(tokenizer.convert_tokens_to_ids([f"▁{w}" for w in pair])) for pair in GERMAN.items()
+    }
+    drawn = [text.draw(epoch) for epoch in (1, 2, 1)]
+    assert np.array_equal(drawn[0], drawn[2])
+    assert not np.array_equal(drawn[0], drawn[1])
+    for ids in drawn:
+        assert ids.shape == plain.shape
+        changed = np.flatnonzero(ids != plain)
+        assert set(zip(plain[changed].tolist(), ids[changed].tolist(), strict=True)) <= pairs
+    could = np.isin(plain, [first for first, _ in pairs]).sum()
+    share = np.mean([(ids != plain).sum() for ids in drawn]) / could
+    assert 0.3 < share < 0.6
+    other = SwitchedText(outcome.data.train, switching, 2)
+    assert not np.array_equal(other.draw(1), drawn[0])
 
 
 def make_model(encoder: Encoder, seed: int) -> TaskModel:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.commands import Command
-from tests.toy_runs import run, start, write_toy
+from tests.toy_runs import run, run_main, start, write_toy
 
 from metaxlm import __version__
 from metaxlm.analysis import results as results_file
@@ -301,6 +301,58 @@ def test_a_diverged_finetuning_does_not_stop_the_others(
     monkeypatch.undo()
     assert run(unevaluated, "--set", grid, "--quiet", *JOBS_ONLY) == 0
     assert "metaxlm/mlqa/en-0" in find_jobs(unevaluated)
+
+
+def test_switched_words_make_rows_of_their_own(
+    unevaluated: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Several shares may be compared in one run; the same share is not finetuned again."""
+
+    def evaluate(*shares: float) -> dict[str, int]:
+        what = "tasks: [xnli], variants: [metaxlm], languages: [de]"
+        blocks = [f"{{{what}}}", *(f"{{{what}, switch: {share}}}" for share in shares)]
+        grid = f"evaluation.grid=[{', '.join(blocks)}]"
+        assert run(unevaluated, "--set", grid, "--quiet", *JOBS_ONLY) == 0
+        return {
+            name: (cells / name / "cell.json").stat().st_mtime_ns for name in find_jobs(unevaluated)
+        }
+
+    cells, names = unevaluated / "runs/toy/cells", ["metaxlm", "metaxlm+switched-0.5"]
+    first = evaluate(0.5)
+    assert set(first) == {f"{name}/xnli/en-{seed}" for name in names for seed in range(2)}
+    names.append("metaxlm+switched-1")
+    again = evaluate(1.0, 0.5)
+    assert set(again) == {f"{name}/xnli/en-{seed}" for name in names for seed in range(2)}
+    assert first.items() <= again.items()
+    records = [
+        json.loads((cells / name / "xnli/en-0/cell.json").read_text("utf-8")) for name in names
+    ]
+    assert [found["settings"].get("switch") for found in records] == [None, 0.5, 1.0]
+    assert len({found["epochs"][0]["loss"] for found in records}) == 3
+    assert {row["variant"] for row in read_rows(unevaluated)} == {None, *names}
+    tests = read_comparisons(unevaluated / "runs/toy/comparisons.json")
+    pairs = {(p.first, p.second) for c in tests for p in c.pairs}
+    assert ("metaxlm", "metaxlm+switched-0.5") in pairs
+    capsys.readouterr()
+    assert run_main("report", unevaluated / "runs/toy") == 0
+    page = (unevaluated / "runs/toy/report/index.html").read_text("utf-8")
+    assert "metaxlm+switched-0.5" in page
+
+
+def test_switching_that_cannot_work_is_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def complain(**changes: Any) -> str:
+        write_toy(tmp_path, **(CHANGES | changes))
+        assert run(tmp_path) == 2
+        return capsys.readouterr().err
+
+    block = {"tasks": ["xnli", "tatoeba"], "variants": ["xlm"], "switch": 0.5}
+    message = complain(evaluation={"finetune": FINETUNE, "grid": [block]})
+    assert "tatoeba is not finetuned, so it has no switched words" in message
+    message = complain(variants={"xlm+switched-1": {"initialize": "none"}}, evaluation={})
+    assert "'xlm+switched-1' has the name of a finetuning with switched words" in message
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_smaller_recipe_of_the_run_keeps_all_rows(finished: Path) -> None:

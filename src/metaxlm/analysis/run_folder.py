@@ -36,6 +36,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import check_name, read_json, read_text
 from metaxlm.manifest import read_manifest
 from metaxlm.reading import parse_yaml
+from metaxlm.recipe.schema import find_trained
 
 RECIPE = "recipe.yaml"
 PROVENANCE = "provenance.json"
@@ -182,10 +183,14 @@ def read_run(run_dir: Path) -> Run:
     frame, tests = load_results(run_dir), read_comparisons(run_dir / COMPARISONS)
     known = recipe.get("languages")
     languages = frozenset(map(str, known)) if isinstance(known, list) else frozenset()
+    repeated = _find_repeated(recipe.get("variants"))
+    for row in frame["variant"].dropna().unique():
+        trained = find_trained(row)
+        if row != trained in repeated:
+            repeated[row] = row.replace(trained, repeated[trained], 1)
     results = Results(
-        frame, tests, step_seconds=seconds, repeated=_find_repeated(recipe.get("variants")),
-        text_languages=languages,
-    )  # fmt: skip
+        frame, tests, step_seconds=seconds, repeated=repeated, text_languages=languages
+    )
     variants = list(dict.fromkeys([*named, *results.variants, *folders]))
     places = {v: home / v / COVERAGE for v in variants}
     notes = read_text(run_dir / DATA_NOTES) if (run_dir / DATA_NOTES).is_file() else ""

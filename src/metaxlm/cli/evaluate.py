@@ -49,6 +49,9 @@ def evaluate_command(
             help="Set a hyperparameter, such as xnli.epochs=3 (repeatable).",
         ),
     ] = None,
+    dictionaries: Annotated[
+        Path | None, Option(help="Folder of word lists such as en-de.txt, for --set switch=0.5.")
+    ] = None,
     keep_models: Annotated[bool, Option("--keep-models", help="Keep finetuned models.")] = False,
     limit: Annotated[int | None, Option(min=1, help="Use the first N examples of a file.")] = None,
     device: Device = "auto",
@@ -67,7 +70,7 @@ def evaluate_command(
     tables = evaluate_models(
         model, task, data, output, choose_device(device), seeds=seeds,
         languages=split_list(languages), sources=split_list(source), select=select,
-        settings=settings or (), keep_models=keep_models, limit=limit,
+        settings=settings or (), dictionaries=dictionaries, keep_models=keep_models, limit=limit,
     )  # fmt: skip
     for table in (table for table in tables if not table.name.startswith(CONFUSION)):
         print_table(fit_terminal(table))

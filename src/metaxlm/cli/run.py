@@ -30,6 +30,7 @@ from metaxlm.pretrain.checkpoint import list_checkpoints
 from metaxlm.pretrain.distributed import DistributedContext, choose_device, local_place
 from metaxlm.progress import console, say, set_quiet
 from metaxlm.recipe import Recipe, name_encoder
+from metaxlm.recipe.schema import find_trained
 from metaxlm.run.compare import collect_results
 from metaxlm.run.evaluation import raise_failures
 from metaxlm.run.fingerprints import FILE_NAME as INPUTS
@@ -322,7 +323,10 @@ def _sort_jobs(grid: Grid) -> list[EvalJob]:
     last, recipe = grid.recipe.pretraining.steps, grid.recipe
     variants = [*recipe.variants, *map(name_encoder, recipe.list_encoders())]
     places = {
-        model.name: (variants.index(model.variant or ""), (model.step or 0) % last if last else 0)
+        model.name: (
+            variants.index(find_trained(model.variant)),
+            (model.step or 0) % last if last else 0,
+        )
         for each in grid.evaluations
         for model in each.models
     }

@@ -148,6 +148,10 @@ class _Column:
         self.lengths_S = torch.from_numpy(lengths).to(device)
         self._filler = filler
 
+    def replace(self, values_N: Ids) -> None:
+        new_N = torch.from_numpy(values_N).to(self._values_N.dtype)
+        self._values_N[: len(new_N)].copy_(new_N)
+
     def gather(self, rows_B: Tensor, width: int) -> Tensor:
         columns_W = torch.arange(width, device=rows_B.device)
         rows_B1 = rows_B[:, None]
@@ -186,6 +190,10 @@ class FeatureTable:
         if config.num_token_types > 1 and types:
             assert len(types) == len(features), "either all sequences have token types, or none"
             self._types = _Column(types, 0, device)
+
+    def replace_ids(self, ids_N: Ids) -> None:
+        """Replace the tokens of all sequences, given one after another, also in CUDA graphs."""
+        self._ids.replace(ids_N)
 
     def gather(self, rows_B: Tensor, length: int) -> Batch:
         """Return sequences by number, padded to `length`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
@@ -68,6 +68,14 @@ class FinetuneSettings:
     """Maximum gradient norm."""
     adam_epsilon: float = 1e-8
     """The paper gives none for finetuning; this is the value of XTREME's scripts."""
+    switch: float = 0.0
+    """Share of the training words with a dictionary translation to replace by one, drawn again for
+    each epoch; not in the paper."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return all values, without `switch` if nothing is switched, as before there was one."""
+        values = asdict(self)
+        return values if self.switch else {k: v for k, v in values.items() if k != "switch"}
 
 
 @dataclass(frozen=True)

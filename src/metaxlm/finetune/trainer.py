@@ -34,6 +34,7 @@ from metaxlm.finetune.batches import (
     split_logits,
     takes_packed,
 )
+from metaxlm.finetune.encoding import Ids
 from metaxlm.finetune.task import (
     IGNORED,
     AnyTask,
@@ -49,6 +50,7 @@ from metaxlm.finetune.task import (
 from metaxlm.model.any_encoder import AnyEncoder, load_task_model, make_task_model
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.heads import TaskModel
+from metaxlm.pretrain.code_switching import Switching
 from metaxlm.pretrain.distributed import DistributedContext, choose_dtype
 from metaxlm.pretrain.optimizer import learning_rate, make_optimizer
 from metaxlm.pretrain.step import FusedUpdate, TrainStep, is_recording
@@ -90,10 +92,12 @@ def train_model(
     settings: FinetuneSettings,
     seed: int,
     device: torch.device,
+    switching: Switching | None = None,
 ) -> Finetuned:
     """Train a copy of the encoder with a new head; the passed encoder is not changed.
 
-    With 0 epochs, return the model with its own head, as it is.
+    With 0 epochs, return the model with its own head, as it is. `switching` replaces some words of
+    the training set with translations.
     """
     if settings.epochs == 0:
         return Finetuned(load_task_model(start, task.kind, task.labels).to(device), 0, ())
@@ -103,8 +107,9 @@ def train_model(
         model = make_task_model(start, task.kind, len(task.labels)).to(device)
         config = start.encoder.config
         rows, features, pad_id = None, data.train.features, config.pad_id
+        text = None if switching is None else SwitchedText(data.train, switching, seed)
         if isinstance(model, TaskModel) and settings.weight_decay == 0:
-            rows = TrainedRows(model, features)
+            rows = TrainedRows(model, features, () if text is None else text.translations)
             features, pad_id = rows.renumber(features), rows.pad_id
         table = FeatureTable(features, config, device, pad_id)
         optimizer = make_optimizer(
@@ -121,6 +126,9 @@ def train_model(
         records: list[EpochRecord] = []
         with track(f"{task.name}: finetune", total, "steps") as advance:
             for epoch in range(1, last + 1):
+                if text is not None:
+                    ids_N = text.draw(epoch)
+                    table.replace_ids(ids_N if rows is None else rows.find(ids_N))
                 step.totals.reset()
                 for batch in shuffle_batches(table.lengths, settings.batch_size, seed, epoch):
                     warmup = int(total * settings.warmup)
@@ -156,6 +164,26 @@ def train_model(
         return Finetuned(model, best_epoch, tuple(records))
 
 
+class SwitchedText:
+    """A training set in which some words are replaced with translations."""
+
+    def __init__(self, data: Dataset, switching: Switching, seed: int) -> None:
+        """Take the tokens of a data set in the language of its file."""
+        self._ids_N = np.concatenate([f.ids for f in data.features]).astype(np.int32)
+        self._language = np.array([switching.languages.index(data.file.language)])
+        self._switching, self._seed = switching, seed
+        self.translations = switching.list_translations(data.file.language)
+
+    def draw(self, epoch: int) -> Ids:
+        """Return the tokens of all sequences in an epoch, one after another."""
+        ids_1N = self._ids_N[None].copy()
+        key = derive_seed(self._seed, "switched words", epoch)
+        # A sequence ends with a special token, so no word continues in the next one.
+        self._switching.switch(ids_1N, self._language, 0, key)
+        switched_N: Ids = ids_1N[0]
+        return switched_N
+
+
 class TrainedRows:
     """The token embeddings that a training set uses, as the only ones of the model.
 
@@ -163,23 +191,27 @@ class TrainedRows:
     step reads and writes less memory, most of all with a large vocabulary.
     """
 
-    def __init__(self, model: TaskModel, features: Sequence[Features]) -> None:
-        """Leave out the other embeddings, until `finish`."""
+    def __init__(
+        self, model: TaskModel, features: Sequence[Features], more_ids: Sequence[int] | Ids = ()
+    ) -> None:
+        """Leave out all embeddings but those of the sequences and of `more_ids`, until `finish`."""
         self._words = model.encoder.words
         whole, pad_id = self._words.weight, self._words.padding_idx
         assert pad_id is not None
         self._whole = whole, pad_id
-        self._ids_K = np.unique(np.concatenate([[pad_id], *(f.ids for f in features)]))
+        used = [[pad_id], more_ids, *(f.ids for f in features)]
+        self._ids_K = np.unique(np.concatenate(used).astype(np.int64))
         self._rows_K = torch.from_numpy(self._ids_K).to(whole.device)
-        self.pad_id = int(np.searchsorted(self._ids_K, pad_id))
+        self.pad_id = int(self.find(np.array([pad_id]))[0])
         self._set(nn.Parameter(whole.detach()[self._rows_K]), self.pad_id)
 
     def renumber(self, features: Sequence[Features]) -> list[Features]:
         """Return the sequences with the rows of the embeddings as ids."""
-        return [
-            replace(f, ids=np.searchsorted(self._ids_K, f.ids).astype(f.ids.dtype))
-            for f in features
-        ]
+        return [replace(f, ids=self.find(f.ids)) for f in features]
+
+    def find(self, ids_N: Ids) -> Ids:
+        """Return the rows of tokens."""
+        return np.searchsorted(self._ids_K, ids_N).astype(ids_N.dtype)
 
     @contextmanager
     def completed(self) -> Iterator[None]:

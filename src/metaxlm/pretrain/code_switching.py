@@ -112,6 +112,18 @@ class Switching:
         word_K = self._table.words_GV[language_K, flat[place_K]]
         flat[place_K] = self._translate(word_K, random_N[chosen_N])
 
+    def list_translations(self, language: str) -> NDArray[np.int32]:
+        """Return the tokens that words in text of a language may become."""
+        table = self._table
+        words_V = table.words_GV[table.languages.index(language)]
+        words_N = words_V[words_V >= 0]
+        if not len(words_N):
+            return table.pieces[:0]
+        # The words of a language are numbered one after another.
+        groups = table.group_offsets_S[[words_N.min(), words_N.max() + 1]]
+        first, last = table.offsets[groups]
+        return table.pieces[first:last]
+
     def _translate(self, word_K: NDArray[np.int32], random_K: Ints) -> NDArray[np.int32]:
         """Draw a translation for each word: first the language, then the rank."""
         table = self._table

@@ -47,6 +47,9 @@ class _Hyperparameters(Section):
     """Tokens between the starts of consecutive windows (long contexts of questions only)."""
     select_by: SelectBy | None = None
     """Choose the epoch by the source language's dev set, by the mean of all, or use the last."""
+    switch: Fraction | None = None
+    """Share of the training words with a dictionary translation to replace by one, drawn again for
+    each epoch; not in the paper."""
 
 
 class FinetuneRecipe(_Hyperparameters):
@@ -72,6 +75,9 @@ class GridRecipe(Section):
     """Test languages; null means all that the task's data has."""
     sources: list[LanguageCode] | None = None
     """Languages to finetune in, one at a time; null means the task's default."""
+    switch: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Finetune with this share of switched words (`evaluation.finetune.NAME.switch`); the rows of
+    results are called VARIANT+switched-SHARE."""
 
 
 class EvaluationRecipe(Section):

@@ -20,10 +20,22 @@ from metaxlm.recipe.values import Count, LanguageCode, Section, VariantName
 
 ENCODER = "+sentences"  # ending of the name of a variant's sentence encoder in results
 
+_SWITCHED = "+switched-"  # before the share of switched words of a finetuning
+
 
 def name_encoder(variant: str) -> str:
     """Return the name of a variant's sentence encoder in results."""
     return f"{variant}{ENCODER}"
+
+
+def name_switched(variant: str, share: float) -> str:
+    """Return the name of a variant in results of finetuning with a share of switched words."""
+    return f"{variant}{_SWITCHED}{share:g}"
+
+
+def find_trained(row: str | None) -> str:
+    """Return the name of the pretrained variant that a row of results is about."""
+    return str(row).partition(_SWITCHED)[0]
 
 
 class Recipe(Section):
@@ -93,6 +105,14 @@ class Recipe(Section):
         if self.sentences is None:
             return []
         return [name for name, variant in self.variants.items() if variant.sentences is None]
+
+    @model_validator(mode="after")
+    def _names_of_rows_differ(self) -> Self:
+        for name in self.variants:
+            if _SWITCHED in name:
+                what = f"variant {name!r} has the name of a finetuning with switched words"
+                raise ValueError(f"{what}; choose a name without {_SWITCHED!r}")
+        return self
 
     @model_validator(mode="after")
     def _a_teacher_exists(self) -> Self:

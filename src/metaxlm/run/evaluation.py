@@ -20,9 +20,11 @@ from metaxlm.errors import Diverged, MetaXLMError
 from metaxlm.files import digest_value
 from metaxlm.finetune.task import DataFile, Dataset, TaskData, load_data
 from metaxlm.finetune.trainer import FileScores, Finetuned, evaluate, train_model
+from metaxlm.init.dictionaries import load_dictionaries
 from metaxlm.model.any_encoder import AnyEncoder, find_label_rows, save_finetuned
 from metaxlm.model.front_matter import PIPELINES, Score
 from metaxlm.model.huggingface import CLASS_ENDINGS
+from metaxlm.pretrain.code_switching import Switching
 from metaxlm.pretrain.distributed import describe_device
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed
@@ -30,6 +32,7 @@ from metaxlm.run import task_plans
 from metaxlm.run.fingerprints import FileFingerprints
 from metaxlm.run.jobs import EvalJob, JobKey, claim
 from metaxlm.run.models import NamedModel, open_model
+from metaxlm.run.switch_table import build_switch_table
 from metaxlm.run.task_plans import (
     EvaluationPlan,
     FeaturePlan,
@@ -60,6 +63,7 @@ class Evaluation:
     _complete: set[Path] = field(default_factory=set)  # folders of jobs
     _reported: set[Path] = field(default_factory=set)  # jobs that run in another process
     _checked: set[NamedModel] = field(default_factory=set)
+    _switchings: dict[tuple[str, str, float], Switching] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Keep a few opened models in memory."""
@@ -78,12 +82,19 @@ class Evaluation:
         for model in self.models:
             for plan in self.plan.tasks:
                 for source in plan.sources:
-                    facts = plan.list_inputs(source, self.files)
+                    facts = plan.list_inputs(source, self.files) | self._list_dictionaries(plan)
                     for seed in range(self.plan.num_seeds):
                         key = JobKey(model.name, plan.name, source, seed)
                         seeds = {"seed": [self.plan.seed, seed]}
                         inputs[key] = {"model": model.fingerprint, **facts, **limit, **seeds}
         return {key: EvalJob(key, key.place(self.output), facts) for key, facts in inputs.items()}
+
+    def _list_dictionaries(self, plan: TaskPlan) -> dict[str, Any]:
+        if not plan.settings.switch:
+            return {}
+        files = self.files.list_folder(self.plan.dictionaries, "dictionaries")
+        languages = None if self.plan.switched is None else list(self.plan.switched)
+        return {"dictionaries": files, "switched": languages}
 
     def run(self) -> None:
         """Run every job that is missing, damaged, or made from other inputs."""
@@ -194,7 +205,10 @@ class Evaluation:
         first, key = missing[0][0], missing[0][1].key
         seed = derive_seed(self.plan.seed, f"finetune-{first.task.training}", key.seed)
         data = [self._load(plan, encoder, key.source, loaded) for plan, _ in missing]
-        trained = train_model(first.task, encoder, data[0], first.settings, seed, self.device)
+        switching = self._find_switching(encoder, key.source, first.settings.switch)
+        trained = train_model(
+            first.task, encoder, data[0], first.settings, seed, self.device, switching
+        )
         for (plan, job), its_data in zip(missing, data, strict=True):
             config = encoder.encoder.config
             scores = evaluate(plan.task, trained.model, its_data, config, self.device)
@@ -225,12 +239,7 @@ class Evaluation:
     def _load(self, plan: TaskPlan, encoder: AnyEncoder, source: str, loaded: Loaded) -> TaskData:
         """Read and encode data; each file once for all seeds, tasks and equal tokenizers."""
         config, tokenizer = encoder.encoder.config, encoder.tokenizer
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        rules = str(id(tokenizer)) if backend is None else backend.to_str()
-        specials = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.unk_token_id]
-        shape = (config.max_positions, config.vocab_size, config.pad_id, config.num_token_types)
-        digest = digest_value([rules, specials, tokenizer.pad_token_id, *shape])
-        files, sets = loaded.setdefault(digest, ({}, {}))
+        files, sets = loaded.setdefault(_digest_tokenizer(encoder), ({}, {}))
         key = (plan.name, source)
         if key not in sets:
             sets[key] = load_data(
@@ -246,11 +255,43 @@ class Evaluation:
             )
         return sets[key]
 
+    def _find_switching(
+        self, encoder: AnyEncoder, language: str, probability: float
+    ) -> Switching | None:
+        """Return the switching of words of a language; made once for equal tokenizers."""
+        if probability == 0:
+            return None
+        assert self.plan.dictionaries is not None
+        key = (_digest_tokenizer(encoder), language, probability)
+        if key not in self._switchings:
+            folder, languages = self.plan.dictionaries, self.plan.switched
+            dictionaries = load_dictionaries(folder, languages, language)
+            table = build_switch_table(dictionaries, encoder.tokenizer)
+            count = table.count_pieces()[language]
+            if not count:
+                raise MetaXLMError(
+                    f"{folder}: no word of {language!r} has a translation where both are single "
+                    "tokens of the model's vocabulary; finetune without `switch`"
+                )
+            say(f"{language}: {count:,} tokens may switch into another language")
+            self._switchings[key] = Switching(table, encoder.tokenizer, probability)
+        return self._switchings[key]
+
     def _describe(self, model: NamedModel, job: EvalJob, seconds: float) -> dict[str, Any]:
         facts = {"model": model.name, "model_source": str(model.source), "variant": model.variant}
         numbers = {"step": model.step, "seed": job.key.seed, "limit": self.plan.limit}
         device = describe_device(self.device)
         return {**facts, **numbers, "seconds": round(seconds, 1), "device": device}
+
+
+def _digest_tokenizer(encoder: AnyEncoder) -> str:
+    """Return a digest of everything that decides how texts are encoded."""
+    config, tokenizer = encoder.encoder.config, encoder.tokenizer
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    rules = str(id(tokenizer)) if backend is None else backend.to_str()
+    specials = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.unk_token_id]
+    shape = (config.max_positions, config.vocab_size, config.pad_id, config.num_token_types)
+    return digest_value([rules, specials, tokenizer.pad_token_id, *shape])
 
 
 def raise_failures(evaluations: Iterable[Evaluation]) -> None:
@@ -279,7 +320,7 @@ def _describe_result(
         **({"labels": list(task.labels)} if any(found.confusion for found in scores) else {}),
         "source": source,
         "trained_in_each": len(task.sources) > 1,
-        "settings": asdict(plan.settings),
+        "settings": plan.settings.describe(),
         "best_epoch": trained.best_epoch,
         "epochs": [asdict(epoch) for epoch in trained.epochs],
         "files": files,

@@ -23,7 +23,7 @@ from metaxlm.pretrain.checkpoint import step_name
 from metaxlm.pretrain.loop import STEPS
 from metaxlm.progress import say
 from metaxlm.recipe import FinetuneRecipe, GridRecipe, Recipe, name_encoder
-from metaxlm.recipe.schema import ENCODER
+from metaxlm.recipe.schema import ENCODER, find_trained, name_switched
 from metaxlm.run import task_plans
 from metaxlm.run.evaluation import Evaluation
 from metaxlm.run.fingerprints import FileFingerprints
@@ -69,7 +69,7 @@ class Grid:
                 self.layout.root,
                 self.device,
                 self.files,
-                is_ready=lambda model: self.stages[str(model.variant)].is_complete(),
+                is_ready=lambda model: self.stages[find_trained(model.variant)].is_complete(),
                 check_stop=self.check_stop,
             )
             for block in list_blocks(self.recipe)
@@ -129,11 +129,16 @@ class Grid:
         for line in [*problems, *notes]:
             say(line)
         place = {name: number for number, name in enumerate(self.recipe.variants)}
-        return sorted(kept, key=lambda job: place.get(job.record["variant"], len(place)))
+
+        def find_place(job: FinishedJob) -> tuple[int, bool]:
+            name = find_trained(job.record["variant"])
+            return place.get(name, len(place)), name != job.record["variant"]
+
+        return sorted(kept, key=find_place)
 
     def _read_fingerprint(self, record: Mapping[str, Any]) -> str:
         """Return the current fingerprint of a job's model; empty if the model is gone."""
-        variant = str(record["variant"])
+        variant = find_trained(record["variant"])
         folder = self.layout.variant(variant) / "model"
         if variant.endswith(ENCODER):
             folder = self.layout.encoder(variant.removesuffix(ENCODER))
@@ -151,11 +156,12 @@ class Grid:
         variants = self.recipe.variants if block.variants is None else block.variants
         models = []
         for variant, step in product((name for name in variants if name in self.stages), steps):
-            name, folder = variant, self.layout.variant(variant) / "model"
+            row = name_switched(variant, block.switch) if block.switch else variant
+            name, folder = row, self.layout.variant(variant) / "model"
             if step != training.steps:
-                name, folder = f"{variant}-step-{step}", folder.parent / STEPS / step_name(step)
+                name, folder = f"{row}-step-{step}", folder.parent / STEPS / step_name(step)
             fingerprint = digest_value([self.stages[variant].fingerprint, step])
-            models.append(NamedModel(name, folder, step, variant, fingerprint))
+            models.append(NamedModel(name, folder, step, row, fingerprint))
         for variant in self.recipe.list_encoders() if plan.features else ():
             name, step = name_encoder(variant), training.steps
             if variant in variants and name in self.stages:
@@ -173,6 +179,8 @@ class Grid:
         for task in tasks:
             settings = measures.finetune.get(task.name, FinetuneRecipe())
             values = settings.model_dump(exclude={"seeds"}, exclude_none=True)
+            if block.switch:
+                values["switch"] = block.switch
             overrides = TaskOverrides(block.languages, block.sources, {task.name: values})
             key = (task.name, repr(overrides))
             if key not in self._planned:
@@ -187,7 +195,13 @@ class Grid:
         )
         plans = [EvaluationPlan((), measured, seed=seed)] if measured else []
         return plans + [
-            EvaluationPlan(tuple(found), num_seeds=num_seeds, seed=seed)
+            EvaluationPlan(
+                tuple(found),
+                num_seeds=num_seeds,
+                seed=seed,
+                dictionaries=self.recipe.matching.dictionaries or self.layout.tasks / "muse",
+                switched=tuple(self.recipe.languages),
+            )
             for num_seeds, found in by_seeds.items()
         ]
 
@@ -228,7 +242,10 @@ def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
             where = f"evaluation.finetune.{name}"
             raise MetaXLMError(f"{where}: unknown task; known: {', '.join(TASKS)}")
     for block in list_blocks(recipe):
-        task_plans.choose_tasks(block.tasks)
+        _, features = task_plans.choose_tasks(block.tasks)
+        if block.switch and features:
+            what = f"{features[0]} is not finetuned, so it has no switched words"
+            raise MetaXLMError(f"evaluation.grid: {what}; name it in a block without `switch`")
     if recipe.corpus.source == "phrasebook":
         return
     if recipe.evaluation.data is None and list_blocks(recipe):
@@ -240,6 +257,13 @@ def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
         raise MetaXLMError(
             "sentences: no source of pairs; set sentences.dictionaries, matching.dictionaries or "
             "sentences.parallel"
+        )
+    shares = [each.switch for each in recipe.evaluation.finetune.values()]
+    shares += [block.switch for block in list_blocks(recipe)]
+    if any(shares) and recipe.matching.dictionaries is None:
+        raise MetaXLMError(
+            "evaluation: `switch` needs word lists, but matching.dictionaries names no folder; set "
+            "it to a folder of MUSE files such as en-de.txt"
         )
     for variant in recipe.variants.values():
         uses_dictionaries = variant.dictionaries or variant.switch or variant.grow

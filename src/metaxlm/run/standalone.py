@@ -39,6 +39,7 @@ def evaluate_models(
     settings: Sequence[str] = (),
     keep_models: bool = False,
     limit: int | None = None,
+    dictionaries: Path | None = None,
 ) -> list[Table]:
     """Run the missing jobs, write results and tables into the folder, and return the tables.
 
@@ -61,7 +62,16 @@ def evaluate_models(
     plans = [task_plans.plan_task(task, folder, overrides) for task in chosen]
     measured = [task_plans.plan_features(name, folder, overrides) for name in features]
     task_plans.check_languages([*plans, *measured], languages)
-    plan = task_plans.EvaluationPlan(tuple(plans), tuple(measured), seeds, limit=limit)
+    switching = [plan.name for plan in plans if plan.settings.switch]
+    if switching and dictionaries is None:
+        raise MetaXLMError(f"{switching[0]}: switch needs --dictionaries DIR with word lists")
+    if dictionaries is not None and not switching:
+        raise MetaXLMError("--dictionaries has no effect without a share; add --set switch=0.5")
+    if dictionaries is not None and not dictionaries.is_dir():
+        raise MetaXLMError(f"--dictionaries {dictionaries}: no such folder")
+    plan = task_plans.EvaluationPlan(
+        tuple(plans), tuple(measured), seeds, limit=limit, dictionaries=dictionaries
+    )
     files = FileFingerprints(output)
     evaluation = Evaluation(find_all_models(models), plan, output, device, files, keep_models)
     evaluation.check_models()

@@ -45,10 +45,19 @@ class _Words:
 
 
 def build_switch_table(
-    dictionaries: Dictionaries, tokenizer: PreTrainedTokenizerBase, counts: Mapping[str, Counts]
+    dictionaries: Dictionaries,
+    tokenizer: PreTrainedTokenizerBase,
+    counts: Mapping[str, Counts] | None = None,
 ) -> SwitchTable:
-    """Find translations of tokens; `counts` has the token counts of each language, in order."""
+    """Find translations of tokens; `counts` has the token counts of each language, in order.
+
+    Without counts, the order of the vocabulary replaces them, because common tokenizers sort their
+    tokens by frequency.
+    """
     source = dictionaries.source_language
+    if counts is None:
+        ranks = np.arange(len(tokenizer), 0, -1)
+        counts = dict.fromkeys([source, *dictionaries.by_language], ranks)
     words = _list_words(tokenizer, counts)
     translations: dict[str, dict[int, list[list[int]]]] = {name: {} for name in counts}
     for language, dictionary in dictionaries.by_language.items():

@@ -75,7 +75,7 @@ class TaskPlan:
         return {
             "task": {**facts, "labels": list(self.task.labels)},
             "source": source,
-            "settings": asdict(self.settings),
+            "settings": self.settings.describe(),
             "languages": list(self.languages),
             "files": [
                 [file.name, file.language, *fingerprints.get(path, self.data_dir, _DATA)]
@@ -122,6 +122,9 @@ class EvaluationPlan:
     num_seeds: int = 1
     seed: int = 1  # base seed; random numbers depend on it and on the number of the seed
     limit: int | None = None  # use only the first N examples of each file
+    dictionaries: Path | None = None  # folder of the dictionaries of switched words
+    switched: tuple[str, ...] | None = None
+    """Languages that words may switch into; None means all that have a dictionary."""
 
 
 @dataclass(frozen=True)
