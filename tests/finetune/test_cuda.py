@@ -126,7 +126,8 @@ def test_recorded_steps_read_the_switched_words_of_the_epoch(
     """Losses are those of a CPU; German is learned by switching alone."""
     encoder = make_encoder(make_tokenizer("words"), scale=3.0, dropout=0.0, attention_dropout=0.0)
     learn = Setting(encoder, write_german(tmp_path, SPLITS))
-    settings, switching = replace(FAST, weight_decay=weight_decay), make_switching("words", 0.5)
+    settings = replace(FAST, epochs=8, learning_rate=1e-3, weight_decay=weight_decay)
+    switching = make_switching("words", 0.5)
     recorded = learn("xnli", settings=settings, device=CUDA, switching=switching)
     exact = learn("xnli", settings=settings, device=CPU, switching=switching)
     plain = learn("xnli", settings=settings, device=CUDA)
