@@ -21,6 +21,7 @@ from metaxlm.analysis.run_folder import read_run
 from metaxlm.analysis.stats import read_comparisons
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import digest_file
+from metaxlm.run.tallies import FILE_NAME, collect_tallies, read_tallies
 
 SQUAD = {"epochs": 1, "length": 48}
 FINETUNE = {"xnli": {"epochs": 1, "length": 48, "seeds": 2}, "xquad": SQUAD, "mlqa": dict(SQUAD)}
@@ -253,6 +254,36 @@ def test_another_run_adds_missing_jobs_to_a_publication(
     tests = read_comparisons(published / "comparisons.json")
     expected = read_comparisons(finished / "runs/toy/comparisons.json")
     assert sorted(tests, key=str) == sorted(expected, key=str)
+
+
+def test_added_models_are_tested_against_published_ones(
+    finished: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No run has both models with all seeds, but the publication has their tallies."""
+    for name in ("fill_report", "write_report"):
+        monkeypatch.setattr(f"metaxlm.run.publish.{name}", lambda *_: None)
+    parts = {"early": "metaxlm*/[!x]*/en-? metaxlm*/x*/en-1", "late": "xlm/*/en-?"}
+    for part, lost in parts.items():
+        shutil.copytree(finished, tmp_path / part)
+        cells = tmp_path / part / "runs/toy/cells"
+        for folder in [found for name in lost.split() for found in cells.glob(name)]:
+            shutil.rmtree(folder)
+        (tmp_path / part / "runs/toy/comparisons.json").unlink()
+        assert run(tmp_path / part, "--collect", "--quiet") == 0
+    published = tmp_path / "published"
+    publish = Command(tmp_path, capsys)
+    assert publish("publish", "early/runs/toy", published, "--tallies")[0] == 0
+    assert [test.num_seeds for test in read_comparisons(published / "comparisons.json")] == [1]
+    code, _, errors = publish("publish", "late/runs/toy", published, "--add")
+    assert code == 0, errors
+    tests = read_comparisons(published / "comparisons.json")
+    expected = read_comparisons(finished / "runs/toy/comparisons.json")
+    assert sorted(tests, key=str) == sorted(expected, key=str)
+    whole = collect_tallies(finished / "runs/toy")
+    assert read_tallies(published / FILE_NAME).keys() == whole.keys()
 
 
 def test_collecting_needs_finished_jobs(

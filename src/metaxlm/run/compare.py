@@ -8,7 +8,7 @@ files, with tallies summed over their common seeds (`analysis/stats.py`). P-valu
 corrected by Holm's method.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -162,11 +162,13 @@ def compare_models(
     resamples: int = stats.RESAMPLES,
     *,
     with_layers: bool = False,
+    changed: Collection[tuple[str, str]] | None = None,
 ) -> tuple[list[TaskComparison], list[str]]:
     """Test every two models on every task and scenario; also return messages about missing tests.
 
     With layers, tasks without finetuning are tested at every layer. Results are stored in the file
-    `store`, and read from it if the jobs did not change.
+    `store`, and read from it if the jobs did not change. If models and tasks are given as
+    `changed`, only the tests with one of these are made.
     """
     known = _read_store(store)
     fresh: dict[str, Any] = {}
@@ -179,7 +181,8 @@ def compare_models(
         if task not in tasks:
             notes.append(f"{task}: not tested, name its YAML file with --task")
             continue
-        pools, apart = _pool_pairs(by_model)
+        tested = {name for name in by_model if changed is None or (name, task) in changed}
+        pools, apart = _pool_pairs(by_model, tested)
         if apart:
             names = ", ".join(f"{first} and {second}" for first, second in apart)
             why = "no files or no seeds in common"
@@ -189,10 +192,17 @@ def compare_models(
             fresh[key] = known.get(key) or asdict(_compare(tasks[task], scenario, pool, resamples))
     for task in FEATURE_TASKS if with_layers else ():
         measured = [job for job in jobs if job.key.task == task and job.key.model in models]
+        tested = {
+            job.key.model for job in measured if changed is None or (job.key.model, task) in changed
+        }
+        if not tested:
+            continue
         inputs = [sorted(job.origin for job in measured), list(models)]
+        inputs += [sorted(tested)] if changed is not None else []
         for layer in _list_layers(measured):
             key = digest_value([*inputs, layer])
-            fresh[key] = known.get(key) or asdict(_compare_layer(task, layer, measured, models))
+            found = known.get(key) or asdict(_compare_layer(task, layer, measured, models, tested))
+            fresh[key] = found
     if store is not None:
         write_listed(store.parent, store.name, dump_json(fresh))
     return [stats.restore_comparison(values) for values in fresh.values()], notes
@@ -219,9 +229,16 @@ def _compare(task: Task[Any, Any], scenario: str, pool: _Pool, resamples: int) -
 
 
 def _compare_layer(
-    task: str, layer: int, jobs: Sequence[FinishedJob], models: Sequence[str]
+    task: str,
+    layer: int,
+    jobs: Sequence[FinishedJob],
+    models: Sequence[str],
+    tested: Collection[str],
 ) -> TaskComparison:
-    """Test every two models at one layer of a task without finetuning, by the mean of languages."""
+    """Test every two models at one layer of a task without finetuning, by the mean of languages.
+
+    One of the two is among `tested`.
+    """
     by_model = {job.key.model: job.read_tallies() for job in jobs}
     ordered = {name: by_model[name] for name in models if name in by_model}
     names = (name for tallies in ordered.values() for name in tallies)
@@ -233,7 +250,10 @@ def _compare_layer(
     ]
     keys = [name_tally(language, layer) for language in languages]
     counts = {name: [tallies[key] for key in keys] for name, tallies in ordered.items()}
-    found = compare_pairs(counts, lambda sums: score_sums(task, sums), resamples=LAYER_RESAMPLES)
+    wanted = [pair for pair in combinations(counts, 2) if pair[0] in tested or pair[1] in tested]
+    found = compare_pairs(
+        counts, lambda sums: score_sums(task, sums), resamples=LAYER_RESAMPLES, pairs=wanted
+    )
     pairs = tuple(replace(pair, by_language=()) for pair in found)
     sizes = tuple(len(tally) for tally in next(iter(counts.values())))
     units = tuple((PIVOT, language) for language in languages)
@@ -281,11 +301,12 @@ def _group_answers(jobs: Sequence[FinishedJob]) -> dict[tuple[str, str], list[_A
 
 
 def _pool_pairs(
-    by_model: Mapping[str, list[_Answers]],
+    by_model: Mapping[str, list[_Answers]], tested: Collection[str]
 ) -> tuple[list[_Pool], list[tuple[str, str]]]:
     """Group every two models by what both have; also return pairs with nothing in common.
 
-    A model with fewer seeds or languages must not reduce the tests between others.
+    One of the two is among `tested`. A model with fewer seeds or languages must not reduce the
+    tests between others.
     """
     pools: dict[tuple[tuple[LanguagePair, ...], frozenset[int]], _Pool] = {}
     apart = []
@@ -295,6 +316,8 @@ def _pool_pairs(
         for name, answers in by_model.items()
     }
     for first, second in combinations(by_model, 2):
+        if first not in tested and second not in tested:
+            continue
         shared: dict[LanguagePair, set[int]] = {}
         for pair, _, seed in have[first] & have[second]:
             shared.setdefault(pair, set()).add(seed)

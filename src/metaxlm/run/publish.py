@@ -7,14 +7,15 @@ no weights and no predictions; with tallies, the tests over examples can be redo
 `publish --add` adds the jobs that a publication lacks, from another run of the same recipe.
 Published scores are kept. A run with other settings, training runs or test sets is rejected,
 because its scores are not comparable. Training runs are equal if all values of their logs are.
+Where the publication has tallies, added models are tested against the published ones too.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,22 @@ from metaxlm.analysis.report import fill_report, write_report
 from metaxlm.analysis.run_folder import read_run
 from metaxlm.analysis.stats import COMPARISONS, read_comparisons
 from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.catalog import TASKS
 from metaxlm.manifest import atomic_folder, list_foreign_files
 from metaxlm.recipe.model_schema import rename_precedence
 from metaxlm.recipe.recipe_file import save_values
+from metaxlm.run.compare import compare_models
+from metaxlm.run.jobs import FinishedJob
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.stage import Stage, list_changes
-from metaxlm.run.tallies import FILE_NAME, collect_tallies, read_tallies, write_tallies
+from metaxlm.run.tallies import (
+    FILE_NAME,
+    Tallies,
+    collect_tallies,
+    list_published_jobs,
+    read_tallies,
+    write_tallies,
+)
 
 _JOB = ("model", "task", "source", "seed")
 _SPEED = frozenset({"tokens_per_second", "peak_share", "seconds"})
@@ -72,7 +83,7 @@ def publish(run_dir: Path, folder: Path, *, with_tallies: bool = False) -> None:
     """
     run = read_run(run_dir)
     _check_place(run.name, run_dir, folder)
-    earlier = read_tallies(path) if (path := folder / FILE_NAME).is_file() else {}
+    earlier = _read_tallies(folder)
     tallies = collect_tallies(run_dir) if with_tallies or earlier else {}
     lost = _list_scored(folder) - _list_scored(run_dir)
     lost |= {f"tallies of {key.title}" for key in earlier.keys() - tallies.keys()}
@@ -110,12 +121,14 @@ def publish_more(run_dir: Path, folder: Path, *, with_tallies: bool = False) -> 
         for source in (run_dir, folder):  # published files replace those of the run
             _copy_logs(source, target, [*addition.recipe["variants"]])
             _copy(source / run_folder.DATA_NOTES, target / run_folder.DATA_NOTES)
-        earlier = read_tallies(path) if (path := folder / FILE_NAME).is_file() else {}
-        if with_tallies or earlier:
-            more = collect_tallies(run_dir) if with_tallies else {}
-            write_tallies(target / FILE_NAME, more | earlier)
+        if with_tallies or (folder / FILE_NAME).is_file():
+            write_tallies(target / FILE_NAME, addition.tallies)
         write_report(target)
     return addition
+
+
+def _read_tallies(folder: Path) -> Tallies:
+    return read_tallies(path) if (path := folder / FILE_NAME).is_file() else {}
 
 
 def _list_scored(folder: Path) -> set[str]:
@@ -169,6 +182,7 @@ class Addition:
     comparisons: dict[str, Facts]
     provenance: Facts
     recipe: Facts
+    tallies: Tallies
     num_added: int  # number of new jobs
     num_again: int  # number of jobs that both have; the published ones are kept
     num_changed: int  # number of those with other scores in the run
@@ -185,7 +199,8 @@ class Addition:
 def add_run(published: Path, run_dir: Path) -> Addition:
     """Join a publication and a run of the same recipe, or raise an error that says how they differ.
 
-    Tests between variants are added if the run's scores are the published ones.
+    Tests between variants are added if the run's scores are the published ones. All others are made
+    from tallies, if both have them.
     """
     recipe = _join_recipes(published, run_dir)
     _check_logs(published, run_dir)
@@ -209,11 +224,18 @@ def add_run(published: Path, run_dir: Path) -> Addition:
     shown -= {(job["model"], job["task"]) for job in changed}
     origins = set(map(_origin, jobs))
     rows = [*old, *(row for row in new if row.get("origin") in origins)]
-    tests = _join_comparisons(published, run_dir, shown)
+    tests = _join_comparisons(_read_comparisons(published), _read_comparisons(run_dir), shown)
+    earlier = _read_tallies(published)
+    tallies = collect_tallies(run_dir) | earlier
+    if earlier:
+        measured = list_published_jobs(rows, [*first["cells"], *jobs], tallies)
+        more = _redo_tests(measured, recipe["variants"], jobs)
+        tests = _join_comparisons(tests, more, {(job.key.model, job.key.task) for job in measured})
     stages = _join_stages(first["stages"], second["stages"], run_dir)
     provenance = {**first, "digest": files.digest_value(recipe), "stages": stages}
     provenance["cells"] = [*first["cells"], *jobs]
-    return Addition(rows, tests, provenance, recipe, len(jobs), len(again), len(changed))
+    counts = (len(jobs), len(again), len(changed))
+    return Addition(rows, tests, provenance, recipe, tallies, *counts)
 
 
 def _join_recipes(published: Path, run_dir: Path) -> Facts:
@@ -330,11 +352,24 @@ def _join_stages(old: Sequence[Facts], new: Sequence[Facts], run_dir: Path) -> l
     return [*joined, *again.values()]
 
 
-def _join_comparisons(
-    published: Path, run_dir: Path, shown: set[tuple[str, str]]
+def _redo_tests(
+    measured: Iterable[FinishedJob], variants: Iterable[str], added: Iterable[Facts]
 ) -> dict[str, Facts]:
-    """Add tests that are missing or of fewer seeds, if both models are `shown` as in the run."""
-    joined, new = map(_read_comparisons, (published, run_dir))
+    """Test final models by published tallies, each pair of which one has an added job."""
+    finals = [job for job in measured if job.key.model == job.record["variant"]]
+    names = list(dict.fromkeys([*variants, *(job.key.model for job in finals)]))
+    changed = {(job["model"], job["task"]) for job in added}
+    tests, _ = compare_models(finals, TASKS, names, with_layers=True, changed=changed)
+    return {files.digest_value(values): values for values in map(asdict, tests)}
+
+
+def _join_comparisons(
+    old: Mapping[str, Facts],
+    new: Mapping[str, Facts],
+    shown: Set[tuple[str, str]],
+) -> dict[str, Facts]:
+    """Add tests that are missing or of fewer seeds, if both models are `shown` as in the new."""
+    joined = dict(old)
 
     def name(test: Facts, pair: Facts) -> tuple[Any, ...]:
         place = tuple(test.get(key) for key in ("task", "scenario", "metric", "layer"))

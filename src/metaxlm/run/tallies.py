@@ -10,16 +10,69 @@ stores in a third of the space.
 
 import io
 import lzma
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from metaxlm.analysis.results import ORIGIN_DIGITS, Row
 from metaxlm.analysis.stats import Floats
-from metaxlm.run.jobs import JobKey, keep_current, list_jobs
+from metaxlm.run.jobs import FinishedJob, JobKey, keep_current, list_jobs
 
 FILE_NAME = "tallies.npz.xz"
 Tallies = dict[JobKey, dict[str, Floats]]
+
+
+@dataclass(frozen=True)
+class PublishedJob(FinishedJob):
+    """A finished job of which only scores and tallies are left."""
+
+    tallies: Mapping[str, Floats]
+
+    def read_tallies(self) -> dict[str, Floats]:
+        """Return the published tallies."""
+        return dict(self.tallies)
+
+
+def list_published_jobs(
+    rows: Sequence[Row], cells: Sequence[Mapping[str, Any]], tallies: Tallies
+) -> list[FinishedJob]:
+    """Return the jobs that have tallies, from published scores and provenance.
+
+    Test files of the same split, language and number of examples count as the same file.
+    """
+    by_origin: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.get("variant") is not None:
+            by_origin.setdefault(row["origin"], []).append(row)
+    jobs: list[FinishedJob] = []
+    for cell in cells:
+        key = JobKey(cell["model"], cell["task"], cell["source"], cell["seed"])
+        scores = by_origin.get(cell["origin"][:ORIGIN_DIGITS])
+        if key not in tallies or not scores:
+            continue
+        scenarios = {row["scenario"] for row in scores}
+        sizes = {(row["split"], row["language"]): row["examples"] for row in scores}
+        files = []
+        for (name, language), size in sizes.items():
+            # `test-derived` is a test file, and so is the dev file of a task without another one.
+            for split in (name.partition("-")[0], "test"):
+                if len(tallies[key].get(f"{split}-{language}", ())) == size:
+                    place = {"name": name, "split": split, "language": language}
+                    files.append(place | {"num_examples": size})
+                    break
+        record = {
+            "task": key.task, "source": key.source, "limit": None,
+            "kind": "features" if "features" in scenarios else "finetuned",
+            "trained_in_each": "supervised" in scenarios,
+            "variant": scores[0]["variant"], "step": scores[0]["step"],
+            "files": files,
+        }  # fmt: skip
+        made = (cell["origin"], str(cell.get("metaxlm", "")), 0.0)
+        jobs.append(PublishedJob(key, key.place(Path()), {}, record, *made, tallies[key]))
+    return jobs
 
 
 def collect_tallies(run_dir: Path) -> Tallies:
