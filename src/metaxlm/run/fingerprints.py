@@ -65,7 +65,8 @@ class FileFingerprints:
         if folder is None:
             return []
         if not folder.is_dir():
-            raise MetaXLMError(f"{folder}: no such folder, but the recipe names it")
+            fix = f"correct the path ({what}), or name another one with --set"
+            raise MetaXLMError(f"{folder}: no such folder, but the recipe names it; {fix}")
         return [self.get(path, folder, what) for path in walk_files(folder)]
 
     def save(self) -> None:
