@@ -370,6 +370,29 @@ def test_switched_words_make_rows_of_their_own(
     assert "metaxlm+switched-0.5" in page
 
 
+def test_words_are_switched_by_the_dictionaries_of_the_variant(unevaluated: Path) -> None:
+    [given] = (unevaluated / "runs/toy").rglob("muse/en-de.txt")
+    lines = given.read_text("utf-8").splitlines(keepends=True)
+    own = unevaluated / "own" / "en-de.txt"
+    own.parent.mkdir()
+    own.write_text("".join(lines[: len(lines) // 2]), "utf-8")
+    (unevaluated / "own.yaml").write_text(
+        "extends: toy.yaml\n"
+        "variants: {mine: {initialize: both, matching: {dictionaries: own}}}\n"
+        "evaluation: {grid: [{tasks: [xnli], variants: [metaxlm, mine], seeds: 1, switch: 1}]}\n",
+        "utf-8",
+    )
+    assert run(unevaluated, "--quiet", *JOBS_ONLY, recipe="own.yaml") == 0
+    cells = unevaluated / "runs/toy/cells"
+    facts = [
+        json.loads((cells / f"{name}+switched-1/xnli/en-0/manifest.json").read_text("utf-8"))
+        for name in ("metaxlm", "mine")
+    ]
+    sizes = [[file[:2] for file in found["inputs"]["dictionaries"]] for found in facts]
+    assert [given.name, given.stat().st_size] in sizes[0]
+    assert sizes[1] == [[own.name, own.stat().st_size]]
+
+
 def test_switching_that_cannot_work_is_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

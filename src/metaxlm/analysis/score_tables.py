@@ -74,8 +74,8 @@ def summarize(
     """Return the headline numbers of every variant, empty where it was not measured.
 
     `average` is the paper's average of seven tasks, as in table 1; `source`, `others` and their
-    `gap` are transfer on the same tasks, or on those that all variants have. With `in_text`, the numbers are those
-    of the languages in the pretraining text (True) or of the others (False).
+    `gap` are transfer on the same tasks, or on those that all variants have. With `in_text`, the
+    numbers are those of the languages in the pretraining text (True) or of the others (False).
     """
 
     def choose(section: Section, pairs: Pairs) -> list[LanguagePair]:

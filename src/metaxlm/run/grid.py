@@ -7,7 +7,7 @@ of processes may run. The jobs of a model wait until its pretraining is complete
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, product
 from pathlib import Path
@@ -64,8 +64,8 @@ class Grid:
         """One evaluation per block and number of seeds; needs the task data, not the models."""
         evaluations = [
             Evaluation(
-                self._list_models(block, plan),
-                plan,
+                models,
+                replace(plan, dictionaries=folder),
                 self.layout.root,
                 self.device,
                 self.files,
@@ -74,7 +74,7 @@ class Grid:
             )
             for block in list_blocks(self.recipe)
             for plan in self._plan(block)
-            if self._list_models(block, plan)
+            for folder, models in self._group_models(block, plan).items()
         ]
         fingerprints: dict[Path, str] = {}
         for job in chain.from_iterable(each.jobs.values() for each in evaluations):
@@ -146,6 +146,21 @@ class Grid:
         found = read_sealed(marker) if marker.is_file() else {}
         return digest_value([found["fingerprint"], record["step"]]) if found else ""
 
+    def _group_models(
+        self, block: GridRecipe, plan: EvaluationPlan
+    ) -> dict[Path | None, list[NamedModel]]:
+        """Group the models of a block by the dictionaries of their switched words."""
+        is_switched = any(task.settings.switch for task in plan.tasks)
+        groups: dict[Path | None, list[NamedModel]] = {}
+        for model in self._list_models(block, plan):
+            folder = None
+            if is_switched:
+                variant = self.recipe.variants[find_trained(model.variant)]
+                found = self.recipe.find_matching(variant).dictionaries
+                folder = found or self.layout.tasks / "muse"
+            groups.setdefault(folder, []).append(model)
+        return groups
+
     def _list_models(self, block: GridRecipe, plan: EvaluationPlan) -> list[NamedModel]:
         """Return the models of a block, which need not exist yet.
 
@@ -199,7 +214,6 @@ class Grid:
                 tuple(found),
                 num_seeds=num_seeds,
                 seed=seed,
-                dictionaries=self.recipe.matching.dictionaries or self.layout.tasks / "muse",
                 switched=tuple(self.recipe.languages),
             )
             for num_seeds, found in by_seeds.items()
@@ -258,9 +272,14 @@ def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
             "sentences: no source of pairs; set sentences.dictionaries, matching.dictionaries or "
             "sentences.parallel"
         )
-    shares = [each.switch for each in recipe.evaluation.finetune.values()]
-    shares += [block.switch for block in list_blocks(recipe)]
-    if any(shares) and recipe.matching.dictionaries is None:
+    everywhere = any(each.switch for each in recipe.evaluation.finetune.values())
+    switched = {
+        name
+        for block in list_blocks(recipe)
+        if block.switch or everywhere
+        for name in block.variants or recipe.variants
+    }
+    if any(recipe.find_matching(recipe.variants[name]).dictionaries is None for name in switched):
         raise MetaXLMError(
             "evaluation: `switch` needs word lists, but matching.dictionaries names no folder; set "
             "it to a folder of MUSE files such as en-de.txt"
