@@ -196,6 +196,21 @@ def test_what_the_paper_leaves_open_is_measured_beside_its_variants(folder: str)
     assert alphas == {"xlm+source": 1.0, "xlm": None, "xlm+target": 0.3}
 
 
+def test_larger_dictionaries_are_the_only_difference_of_the_merged_variants() -> None:
+    merged, base = load("third", "dictionaries"), load("third", "minilm")
+    for name in ("dict+use", "metaxlm+dict"):
+        mine, other = merged.variants[f"{name}+merged"], base.variants[name]
+        matching = [one.find_matching(v) for one, v in ((merged, mine), (base, other))]
+        folders = [one.dictionaries for one in matching]
+        assert folders[0] is not None and folders[0] != folders[1]
+        first, second = (one.model_copy(update={"dictionaries": None}) for one in matching)
+        assert first == second
+        assert mine.model_copy(update={"matching": other.matching}) == other
+    shared = {name: merged.variants[name] for name in base.variants}
+    assert shared == base.variants
+    assert merged.matching == base.matching  # so that they are not trained again
+
+
 def test_the_ideas_are_evaluated_like_the_dictionaries() -> None:
     recipe, base = load("twin", "ideas"), list_grid(load("twin", "base"))
     assert {job for job in list_grid(recipe) if job[0] not in IDEAS} == base
