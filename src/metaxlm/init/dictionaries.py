@@ -94,7 +94,7 @@ def load_dictionaries(
     }
     if missing := [language for language in wanted if language not in known]:
         where = ", ".join(map(str, paths))
-        say(f"{where}: no dictionary for {', '.join(missing)}; their tokens match without one")
+        say(f"{where}: no dictionary for {', '.join(missing)}; their words have no translations")
     return Dictionaries(source_language, by_language)
 
 
