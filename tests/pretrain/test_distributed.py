@@ -118,8 +118,11 @@ def test_two_processes_train_as_one_with_two_micro_batches_to_the_bit(runs: Runs
 
 
 def test_two_processes_agree_on_the_scale_of_float16(runs: Runs) -> None:
-    """Twice the scale, for two processes, rounds the smallest gradients of float16 differently."""
-    check_close(runs / "half-ddp", runs / "half-one", 1e-3)
+    """Twice the scale, for two processes, rounds the smallest gradients of float16 differently.
+
+    The differences depend on the CPU: those with float16 instructions have the largest (2e-5).
+    """
+    check_close(runs / "half-ddp", runs / "half-one", 1e-3, weights=1e-4)
     states = [ending(runs / name)["state"] for name in ("half-ddp", "half-one")]
     assert states[0]["loss_scale"] == states[1]["loss_scale"] == 2.0**16
     assert [state["scale_steps"] for state in states] == [8, 8]
@@ -141,7 +144,7 @@ def test_other_families_train_together(runs: Runs) -> None:
     check_close(runs / "albert-two", runs / "albert-one", 1e-5)
 
 
-def check_close(found: Path, expected: Path, tolerance: float) -> None:
+def check_close(found: Path, expected: Path, tolerance: float, weights: float = 1e-5) -> None:
     pairs = zip(rows(found), rows(expected), strict=True)
     for left, right in pairs:
         assert left.get("loss") == pytest.approx(right.get("loss"), abs=tolerance)
@@ -152,7 +155,7 @@ def check_close(found: Path, expected: Path, tolerance: float) -> None:
     for one, other in ((left.model, right.model), (left.moments, right.moments)):
         assert set(one) == set(other)
         for name, tensor in one.items():
-            assert torch.allclose(tensor, other[name], rtol=0, atol=1e-5), name
+            assert torch.allclose(tensor, other[name], rtol=0, atol=weights), name
 
 
 def test_a_stop_asked_of_one_process_stops_all_at_the_same_step(runs: Runs) -> None:
