@@ -82,7 +82,10 @@ def explicit(section: Section) -> dict[str, object]:
 )
 def test_a_recipe_loads(path: Path) -> None:
     recipe = load_recipe(path)
-    own_run = {"twin/minilm.yaml": "twin_minilm", "third/mpnet.yaml": "third_mpnet"}
+    own_run = {
+        "twin/minilm.yaml": "twin_minilm", "third/mpnet.yaml": "third_mpnet",
+        "third/longer.yaml": "third_longer",
+    }  # fmt: skip
     shared_run = path.stem if path.parent.name == RECIPES.name else path.parent.name
     assert recipe.name == own_run.get(f"{path.parent.name}/{path.name}", shared_run)
     assert set(recipe.languages) <= set(LANGUAGES)
