@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from metaxlm.data.wikitext import clean_page
@@ -317,6 +317,7 @@ TOKENS = [*MARKUP.split(), " ", "\n", "\n\n", "\u200f", "\ufdd0"]
 
 
 @settings(max_examples=400)
+@example("}}}\u200f}}}a", "")
 @given(
     st.lists(st.sampled_from(TOKENS), max_size=60).map("".join), st.sampled_from(["", "zh", "de"])
 )

@@ -294,11 +294,12 @@ def tidy(text: str) -> str:
     """Return plain text with single spaces; an empty string if no letter is left."""
     if HOLE in text:
         text = _close_holes(text)
+    if not text.isprintable():  # before brackets, which invisible characters may separate
+        text = _ZERO_WIDTH_SPACE.sub("", _INVISIBLE.sub("", text))
     text = _BRACKETS.sub(lambda run: "" if _PAIRED.search(run[0]) else run[0], text)
-    text = " ".join(text.split())
     if not text.isprintable():
-        text = _ZERO_WIDTH_SPACE.sub("", _INVISIBLE.sub("", unprotect(text)))
-        text = " ".join(text.split())
+        text = unprotect(text)
+    text = " ".join(text.split())
     return text if _LETTER.search(text) else ""
 
 
