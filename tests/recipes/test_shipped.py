@@ -199,6 +199,25 @@ def test_what_the_paper_leaves_open_is_measured_beside_its_variants(folder: str)
     assert alphas == {"xlm+source": 1.0, "xlm": None, "xlm+target": 0.3}
 
 
+def test_what_the_paper_leaves_open_differs_in_nothing_else_in_the_third_round() -> None:
+    readings, base = load("third", "readings"), load("third", "minilm")
+    shared = {"variants", "evaluation"}
+    assert readings.model_dump(exclude=shared) == base.model_dump(exclude=shared)
+    assert base.variants.items() <= readings.variants.items()
+    differences = {
+        "dict-first": ("metaxlm+dict", {"matching"}), "xlm+source": ("xlm", {"alpha"}),
+        "xlm+target": ("xlm", {"alpha"}), "remainder": ("embeddings", {"initialize"}),
+        "body+embeddings": ("metaxlm", {"initialize"}),
+    }  # fmt: skip
+    for name, (other, keys) in differences.items():
+        mine, its = readings.variants[name].model_dump(), base.variants[other].model_dump()
+        assert {key for key in mine if mine[key] != its[key]} == keys
+    first = readings.find_matching(readings.variants["dict-first"])
+    assert first == base.matching.model_copy(update={"precedence": "dictionary"})
+    jobs = list_grid(readings)
+    assert {job[0] for job in jobs} - set(base.variants) == set(differences)
+
+
 def test_larger_dictionaries_are_the_only_difference_of_the_merged_variants() -> None:
     merged, base = load("third", "dictionaries"), load("third", "minilm")
     for name in ("dict+use", "metaxlm+dict"):
