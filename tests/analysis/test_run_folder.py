@@ -61,6 +61,21 @@ def test_missing_pieces_are_named(run_dir: Path) -> None:
     assert "sentence-retrieval" not in told
 
 
+def test_only_what_the_grid_asks_for_is_missing(run_dir: Path) -> None:
+    """A candidate that no block names, and a row of switched words, which was not pretrained."""
+    grid = "evaluation:\n  grid:\n    - {{tasks: [xnli], variants: [xlm, metaxlm{0}]}}\n"
+    more = "  {0}:\n    initialize: none\n".format
+    rows = [make_row(name_switched("metaxlm", 0.5), "xnli", "accuracy", "de", 0.5)]
+    with (run_dir / "results.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    for named, is_missing in (("", False), (", candidate", True)):
+        text = RECIPE + more("candidate") + grid.format(named)
+        (run_dir / "recipe.yaml").write_text(text, encoding="utf-8")
+        lines = " ".join(read_run(run_dir).missing)
+        assert ("candidate has not run" in lines) == is_missing
+        assert "switched" not in lines
+
+
 @pytest.mark.parametrize("place", ["model/training_log.jsonl", "checkpoints/log.jsonl"])
 def test_logs_and_complete_runs(run_dir: Path, place: str) -> None:
     """A log is found where training leaves it, without rows that have no loss."""

@@ -125,11 +125,12 @@ class Run:
         """Sentences on what a complete run has and this one lacks."""
         evaluated, tasks = self.results.variants, self.results.tasks
         missing = []
-        for variant in self.variants:
+        for variant in self._list_planned():
             if variant not in evaluated:
                 state = "is pretrained but not evaluated" if variant in self.logs else "has not run"
                 missing.append(f"{display_name(variant)} {state}.")
-        measured = [variant for variant in self.variants if variant in evaluated]
+        rows = [variant for variant in self.variants if variant in evaluated]
+        measured = list(dict.fromkeys(map(find_trained, rows)))  # once if words are switched too
         unlogged = [variant for variant in measured if variant not in self.logs]
         copying = [v for v in measured if "words" in self.list_copied_parts(v)]
         unmatched = [variant for variant in copying if variant not in self.coverage]
@@ -146,6 +147,14 @@ class Run:
         }
         missing += [sentence for sentence, is_missing in checks.items() if is_missing]
         return [*missing, *(self._list_missing_of_grid() if self.has_grid else ())]
+
+    def _list_planned(self) -> list[str]:
+        """List the variants that a block of the grid names; all without such a block."""
+        blocks = self.settings("evaluation").get("grid") or []
+        named = [block.get("variants") for block in blocks if isinstance(block, dict)]
+        if not named or None in named:
+            return self.variants
+        return [variant for variant in self.variants if any(variant in some for some in named)]
 
     def _list_missing_of_grid(self) -> list[str]:
         results, notes = self.results, []
