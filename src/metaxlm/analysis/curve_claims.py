@@ -125,21 +125,21 @@ def _confirm(
 def check_grows(results: Results, variant: str, task: str, quantity: Quantity) -> Conclusion:
     """A quantity grows from the first quarter of checkpoints to the last, and does so fast.
 
-    Fast is at least half of the growth within a quarter of the checkpoints; about a third is a
-    steady growth, which fails.
+    Fast is at least half of the growth within a quarter of the checkpoints that ends before the
+    last one; about a third is a steady growth, which fails, and so does a late one.
     """
     curve = _trace(results, variant, task)[quantity]
     growth, numbers = _measure_growth(results, variant, curve, quantity)
     values = [mean(curve[step]) for step in sorted(curve)]
     width = max(1, len(values) // 4)
-    fastest = max(b - a for a, b in zip(values, values[width:], strict=False))
+    fastest = max(b - a for a, b in zip(values, values[width:-width], strict=False))
     share = fastest / growth.value if growth.value > 0 else 0.0
-    numbers.append(("most growth in a quarter of the checkpoints", f"{100 * share:.0f} %"))
+    numbers.append(("most growth in an earlier quarter of the checkpoints", f"{100 * share:.0f} %"))
     reason = explain([growth], verbs=("is larger than", "is smaller than"))
     outcome = decide_all([growth])
     if outcome == HOLDS and share < FAST:
         outcome = FAILS if share < STEADY else UNDECIDED
-        reason += " It grows slowly."
+        reason += " It grows slowly, or late."
     return outcome, numbers, reason
 
 

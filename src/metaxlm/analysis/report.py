@@ -254,9 +254,10 @@ def _find_paper_headline(run: Run) -> Headline:
     seeds = [sections[task].num_seeds for task in tasks]
     names = ", ".join(sections[task].task.title for task in tasks)
     what = "the paper's seven XTREME tasks" if is_whole else f"the tasks measured so far ({names})"
+    low, high = min(seeds), max(seeds)
     measure = (
-        f"Average over {what}, finetuned in English; questions as (F1 + EM) / 2; {max(seeds)} "
-        f"seed{'s' if max(seeds) > 1 else ''}"
+        f"Average over {what}, finetuned in English; questions as (F1 + EM) / 2; "
+        f"{high if low == high else f'{low} to {high}'} seed{'s' if high > 1 else ''}"
     )
     if len(having) < 2:
         alone = f"Only {display_name(having[0])} has been measured: there is nothing to compare."

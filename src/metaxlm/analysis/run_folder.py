@@ -152,9 +152,10 @@ class Run:
         """List the variants that a block of the grid names; all without such a block."""
         blocks = self.settings("evaluation").get("grid") or []
         named = [block.get("variants") for block in blocks if isinstance(block, dict)]
-        if not named or None in named:
+        known = [some for some in named if isinstance(some, list)]
+        if not known or len(known) < len(named):
             return self.variants
-        return [variant for variant in self.variants if any(variant in some for some in named)]
+        return [variant for variant in self.variants if any(variant in some for some in known)]
 
     def _list_missing_of_grid(self) -> list[str]:
         results, notes = self.results, []

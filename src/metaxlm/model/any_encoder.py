@@ -1,8 +1,7 @@
 """Load any encoder to finetune or evaluate: ours, or another architecture through transformers.
 
-Section 4.2 of the paper compares published encoders. Those that `families.py` supports run as our
-own; others (ELECTRA, DeBERTa, ALBERT, RemBERT, XLM-R-XL ...) run as `ForeignEncoder`, with
-transformers' own task heads and the same interface.
+Encoders that `families.py` supports run as our own; others (ELECTRA, DeBERTa, ALBERT, RemBERT,
+XLM-R-XL ...) run as `ForeignEncoder`, with transformers' own task heads and the same interface.
 """
 
 from __future__ import annotations
