@@ -82,6 +82,42 @@ def test_another_content_has_another_fingerprint(data: Data, text: str, time: in
     assert data.get() == ["de/a.txt", 3, 1_000]
 
 
+@pytest.mark.parametrize("size", ["equal sizes", "other sizes"])
+def test_files_of_two_folders_with_equal_names_are_kept_apart(data: Data, size: str) -> None:
+    """Variants may have dictionary folders of their own, all of which have a file en-de.txt."""
+    other = data.folder.with_name("other") / "de" / "a.txt"
+    other.parent.mkdir(parents=True)
+
+    def write(text: str, path: Path, time: int) -> None:
+        path.write_text(text, encoding="utf-8")
+        os.utime(path, ns=(time, time))
+
+    def get(paths: list[Path]) -> list[list[object]]:
+        files = FileFingerprints(data.run)
+        found = [files.get(path, path.parents[1], "text") for path in paths]
+        files.save()
+        return found
+
+    both, texts = [data.path, other], ["abc", "xyz" if size == "equal sizes" else "wxyz"]
+    for time, path, text in zip((1_000, 2_000), both, texts, strict=True):
+        write(text, path, time)
+    expected = get(both)
+    for time in (5_000, 6_000):  # copied twice
+        for path, text in zip(both, texts, strict=True):
+            write(text, path, time)
+        assert get(both) == expected
+        assert get(both[::-1]) == expected[::-1]
+
+
+def test_a_store_with_one_entry_per_name_is_read(data: Data) -> None:
+    """Earlier versions wrote this format, and still can read it while there is one file."""
+    data.get()
+    stored = json.loads((data.run / FILE_NAME).read_text("utf-8"))
+    assert set(stored["text: de/a.txt"]) == {"size", "time", "seen", "sha256"}
+    data.write("abc", 2_000)
+    assert data.get() == ["de/a.txt", 3, 1_000]
+
+
 def test_a_damaged_store_is_rejected(data: Data) -> None:
     data.get()
     path = data.run / FILE_NAME

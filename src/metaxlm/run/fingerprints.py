@@ -2,9 +2,12 @@
 
 A stage or job runs again when one of its input files changed. A download or a plain copy changes
 only the modification time, so the run folder stores digests (`inputs.json`): if a file has its old
-size and a new time, its content is compared, and an unchanged file keeps its fingerprint.
+size and a new time, its content is compared, and an unchanged file keeps its fingerprint. Folders
+of the same kind may have files of the same name (the dictionaries of two variants), so a name has
+an entry for each content.
 """
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +19,7 @@ from metaxlm.files import digest_file, dump_json, read_json, walk_files
 from metaxlm.progress import say
 
 FILE_NAME = "inputs.json"
+_Facts = tuple[int, int]  # size and modification time of a file
 _WORTH_SAYING = 2_000_000_000  # log a message before computing digests of at least this many bytes
 
 
@@ -26,9 +30,6 @@ class _Entry:
     seen: int  # modification time when this content was last seen
     sha256: str
 
-    def matches(self, size: int, time: int) -> bool:
-        return self.size == size and time in (self.time, self.seen)
-
 
 class FileFingerprints:
     """Fingerprints of the user's files that the results in a folder depend on."""
@@ -37,22 +38,31 @@ class FileFingerprints:
         """Read the entries stored in a folder; without one, use size and time only."""
         self._store = None if folder is None else folder / FILE_NAME
         self._entries = {} if self._store is None else _read(self._store)
-        self._undigested: dict[str, tuple[Path, int, int]] = {}
-        self._changed: dict[str, _Entry] = {}
+        self._times: dict[tuple[str, Path, _Facts], int] = {}  # as `get` returned them
+        self._undigested: dict[tuple[str, Path], _Facts] = {}
+        self._changed: dict[str, list[_Entry]] = {}
 
     def get(self, path: Path, folder: Path, what: str) -> list[Any]:
         """Return `[place in folder, size, time]`; `what` distinguishes folders with equal names."""
         status, place = path.stat(), _find_place(path, folder)
-        size, time, name = status.st_size, status.st_mtime_ns, f"{what}: {place}"
-        entry, facts = self._entries.get(name), (path, size, time)
-        if entry is not None and entry.matches(size, time):
-            return [place, size, entry.time]
-        is_new = self._undigested.get(name) != facts
-        if entry and entry.size == size and is_new and entry.sha256 == digest_file(path):
-            self._update(name, _Entry(size, entry.time, time, entry.sha256))
-            return [place, size, entry.time]
-        self._undigested[name] = facts
-        return [place, size, time]
+        facts, name = (status.st_size, status.st_mtime_ns), f"{what}: {place}"
+        if (key := (name, path, facts)) not in self._times:
+            self._times[key] = self._find_time(*key)
+        return [place, status.st_size, self._times[key]]
+
+    def _find_time(self, name: str, path: Path, facts: _Facts) -> int:
+        """Return the time when a file's content was first seen; read it if that is in doubt."""
+        size, time = facts
+        alike = [entry for entry in self._entries.get(name, []) if entry.size == size]
+        if len(alike) == 1 and time in (alike[0].time, alike[0].seen):
+            return alike[0].time
+        digest = digest_file(path) if alike else ""
+        for entry in alike:
+            if entry.sha256 == digest:
+                self._update(name, _Entry(size, entry.time, time, digest))
+                return entry.time
+        self._undigested[name, path] = facts
+        return time
 
     def list_place(self, path: Path, what: str) -> list[list[Any]]:
         """Return the fingerprint of a file, or those of the files in a folder."""
@@ -75,24 +85,33 @@ class FileFingerprints:
             return
         stored = _read(self._store)
         new = {
-            name: facts
-            for name, facts in self._undigested.items()
-            if name not in stored or not stored[name].matches(*facts[1:])
+            (name, path): facts
+            for (name, path), facts in self._undigested.items()
+            if not any(facts == (entry.size, entry.seen) for entry in stored.get(name, []))
         }
-        if (total := sum(size for _, size, _ in new.values())) >= _WORTH_SAYING:
+        if (total := sum(size for size, _ in new.values())) >= _WORTH_SAYING:
             say(f"inputs: computing digests of {len(new)} files, {total / 1e9:,.1f} GB")
         with ThreadPoolExecutor() as pool:
-            digests = pool.map(digest_file, (path for path, _, _ in new.values()))
-            for (name, (_, size, time)), digest in zip(new.items(), digests, strict=True):
+            digests = pool.map(digest_file, (path for _, path in new))
+            for ((name, _), (size, time)), digest in zip(new.items(), digests, strict=True):
                 self._update(name, _Entry(size, time, time, digest))
-        entries = sorted((stored | self._changed).items())
-        text = dump_json({name: asdict(entry) for name, entry in entries})
+        for name, entries in self._changed.items():
+            stored[name] = _merge(stored.get(name, []), entries)
+        # A name with one entry is written as in earlier versions, which can read it.
+        found = {name: [asdict(entry) for entry in many] for name, many in sorted(stored.items())}
+        text = dump_json({k: many if many[1:] else many[0] for k, many in found.items()})
         write_listed(self._store.parent, self._store.name, text)
         self._undigested.clear()
         self._changed.clear()
 
     def _update(self, name: str, entry: _Entry) -> None:
-        self._entries[name] = self._changed[name] = entry
+        for entries in (self._entries, self._changed):
+            entries[name] = _merge(entries.get(name, []), [entry])
+
+
+def _merge(entries: Iterable[_Entry], newer: Iterable[_Entry]) -> list[_Entry]:
+    """Return one entry per content, the newer one where there are two."""
+    return list({entry.sha256: entry for entry in (*entries, *newer)}.values())
 
 
 def _find_place(path: Path, folder: Path) -> str:
@@ -102,10 +121,13 @@ def _find_place(path: Path, folder: Path) -> str:
     return str(path.resolve())
 
 
-def _read(store: Path) -> dict[str, _Entry]:
+def _read(store: Path) -> dict[str, list[_Entry]]:
     if store.is_file():
         require_whole(store)
     try:
-        return {name: _Entry(**facts) for name, facts in read_json(store).items()}
+        return {
+            name: [_Entry(**facts) for facts in (many if isinstance(many, list) else [many])]
+            for name, many in read_json(store).items()
+        }
     except (MetaXLMError, OSError, TypeError, AttributeError):
         return {}
