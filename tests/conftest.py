@@ -56,7 +56,7 @@ def sentences(language: str) -> list[str]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with whole runs: a file is one process's, and the last ones should be short."""
-    long = ("experiments", "recipes", "faults", "cli", "pretrain", "corpus")
+    long = ("run", "finetune", "pretrain", "cli", "faults", "model")
     items.sort(key=lambda item: item.path.parts[len(_ROOT.parts)] not in long)
 
 
