@@ -212,6 +212,8 @@ def test_what_the_paper_leaves_open_differs_in_nothing_else_in_the_third_round()
     for name, (other, keys) in differences.items():
         mine, its = readings.variants[name].model_dump(), base.variants[other].model_dump()
         assert {key for key in mine if mine[key] != its[key]} == keys
+    alphas = [readings.variants[name].alpha for name in ("xlm+source", "xlm+target")]
+    assert alphas == [1.0, 0.3]
     first = readings.find_matching(readings.variants["dict-first"])
     assert first == base.matching.model_copy(update={"precedence": "dictionary"})
     jobs = list_grid(readings)
