@@ -143,7 +143,10 @@ def test_another_vocabulary(name: str, write: Write, tmp_path: Path) -> None:
     assert not torch.equal(none[words][single], after[words][single])
 
 
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize(
+    "name",
+    [*SOME[::3], *(pytest.param(name, marks=pytest.mark.slow) for name in SOME[1:3])],
+)
 def test_training_learns_resumes_to_the_bit_and_freezes(
     name: str,
     write: Write,
