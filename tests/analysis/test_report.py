@@ -226,6 +226,10 @@ def test_headlines_of_a_grid_name_their_tests(tmp_path: Path) -> None:
     assert found.sentence.startswith("On 2 of seven tasks, MetaXLM scores 6.0 points above XLM")
     assert "MetaXLM against XLM: +6.0 (p" in found.support and "over examples" in found.support
     assert any("average over the seven tasks needs all" in text for text in run.missing)
+    assert found.measure.endswith("; 3 seeds")
+    fewer = [row for row in rows if row["task"] != "pawsx" or row["seed"] != 2]
+    write_lines(folder / "results.jsonl", fewer)
+    assert find_headline(read_run(folder)).measure.endswith("; 2 to 3 seeds")
     one = [row for row in rows if row["variant"] == "xlm"]
     write_lines(folder / "results.jsonl", one)
     assert "Only XLM has been measured" in find_headline(read_run(folder)).sentence

@@ -82,15 +82,20 @@ def test_another_content_has_another_fingerprint(data: Data, text: str, time: in
     assert data.get() == ["de/a.txt", 3, 1_000]
 
 
-@pytest.mark.parametrize("size", ["equal sizes", "other sizes"])
-def test_files_of_two_folders_with_equal_names_are_kept_apart(data: Data, size: str) -> None:
+@pytest.mark.parametrize("other_text", ["xyz", "wxyz", "abc"])
+@pytest.mark.parametrize("times", [(1_000, 2_000), (0, 0)])
+def test_files_of_two_folders_with_equal_names_are_kept_apart(
+    data: Data, other_text: str, times: tuple[int, int]
+) -> None:
     """Variants may have dictionary folders of their own, all of which have a file en-de.txt."""
     other = data.folder.with_name("other") / "de" / "a.txt"
     other.parent.mkdir(parents=True)
+    both = [data.path, other]
 
-    def write(text: str, path: Path, time: int) -> None:
-        path.write_text(text, encoding="utf-8")
-        os.utime(path, ns=(time, time))
+    def write(*times: int) -> None:
+        for path, text, time in zip(both, ("abc", other_text), times, strict=True):
+            path.write_text(text, encoding="utf-8")
+            os.utime(path, ns=(time, time))
 
     def get(paths: list[Path]) -> list[list[object]]:
         files = FileFingerprints(data.run)
@@ -98,15 +103,14 @@ def test_files_of_two_folders_with_equal_names_are_kept_apart(data: Data, size: 
         files.save()
         return found
 
-    both, texts = [data.path, other], ["abc", "xyz" if size == "equal sizes" else "wxyz"]
-    for time, path, text in zip((1_000, 2_000), both, texts, strict=True):
-        write(text, path, time)
+    write(*times)
     expected = get(both)
-    for time in (5_000, 6_000):  # copied twice
-        for path, text in zip(both, texts, strict=True):
-            write(text, path, time)
+    assert get(both) == expected
+    for copied in ((5_000, 5_000), (6_000, 7_000)):
+        write(*copied)
         assert get(both) == expected
         assert get(both[::-1]) == expected[::-1]
+        assert [get([path])[0] for path in both] == expected
 
 
 def test_a_store_with_one_entry_per_name_is_read(data: Data) -> None:

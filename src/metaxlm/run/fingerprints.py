@@ -39,6 +39,7 @@ class FileFingerprints:
         self._store = None if folder is None else folder / FILE_NAME
         self._entries = {} if self._store is None else _read(self._store)
         self._times: dict[tuple[str, Path, _Facts], int] = {}  # as `get` returned them
+        self._paths: dict[str, set[Path]] = {}
         self._undigested: dict[tuple[str, Path], _Facts] = {}
         self._changed: dict[str, list[_Entry]] = {}
 
@@ -53,8 +54,13 @@ class FileFingerprints:
     def _find_time(self, name: str, path: Path, facts: _Facts) -> int:
         """Return the time when a file's content was first seen; read it if that is in doubt."""
         size, time = facts
+        paths = self._paths.setdefault(name, set())
+        paths.add(path)
+        for other in paths - {path}:  # equal files have one time, that of the first one
+            if (its := self._undigested.get((name, other))) and its[0] == size:
+                self._update(name, _Entry(*its, its[1], digest_file(other)))
         alike = [entry for entry in self._entries.get(name, []) if entry.size == size]
-        if len(alike) == 1 and time in (alike[0].time, alike[0].seen):
+        if len(alike) == len(paths) == 1 and time in (alike[0].time, alike[0].seen):
             return alike[0].time
         digest = digest_file(path) if alike else ""
         for entry in alike:
@@ -87,7 +93,8 @@ class FileFingerprints:
         new = {
             (name, path): facts
             for (name, path), facts in self._undigested.items()
-            if not any(facts == (entry.size, entry.seen) for entry in stored.get(name, []))
+            if len(self._paths[name]) > 1
+            or not any(facts == (entry.size, entry.seen) for entry in stored.get(name, []))
         }
         if (total := sum(size for size, _ in new.values())) >= _WORTH_SAYING:
             say(f"inputs: computing digests of {len(new)} files, {total / 1e9:,.1f} GB")
