@@ -21,7 +21,7 @@ from metaxlm.analysis.run_folder import read_run
 from metaxlm.analysis.stats import read_comparisons
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import digest_file
-from metaxlm.run.tallies import FILE_NAME, collect_tallies, read_tallies
+from metaxlm.run.tallies import collect_tallies, list_tally_files, read_tallies
 
 SQUAD = {"epochs": 1, "length": 48}
 FINETUNE = {"xnli": {"epochs": 1, "length": 48, "seeds": 2}, "xquad": SQUAD, "mlqa": dict(SQUAD)}
@@ -283,7 +283,12 @@ def test_added_models_are_tested_against_published_ones(
     expected = read_comparisons(finished / "runs/toy/comparisons.json")
     assert sorted(tests, key=str) == sorted(expected, key=str)
     whole = collect_tallies(finished / "runs/toy")
-    assert read_tallies(published / FILE_NAME).keys() == whole.keys()
+    found = read_tallies(published)
+    assert {key: {*found[key]} for key in found} == {key: {*whole[key]} for key in whole}
+    assert [path.name for path in list_tally_files(published)] == [
+        "tallies-2.npz.xz", "tallies.npz.xz"
+    ]  # fmt: skip
+    assert not any(name.startswith("dev") for key, names in found.items() for name in names)
 
 
 def test_collecting_needs_finished_jobs(

@@ -23,8 +23,8 @@ def test_counts_and_fractions_come_back(tmp_path: Path, dtype: type) -> None:
         found[JobKey("xlm", "mlqa", "en", 0)] = {"dev-en": np.array([[1 / 3, 1.0], [300, 1]])}
     found[JobKey("a+b", "xnli", "zh-Hant", 3)] = {"test-de": np.array([[0.0, 7], [9, 3]])}
     found[JobKey("other-limit", "xnli", "en", 0)] = {"test-de": np.array([[5.0, 1]])}
-    write_tallies(tmp_path / FILE_NAME, found)
-    again = read_tallies(tmp_path / FILE_NAME)
+    write_tallies(tmp_path, found)
+    again = read_tallies(tmp_path)
     assert again.keys() == found.keys()
     for key, tallies in found.items():
         for name, tally in tallies.items():
@@ -43,7 +43,7 @@ def test_a_published_test_can_be_redone(metaxlm: Command, toy_run: Path, tmp_pat
     code, _, errors = metaxlm("publish", tmp_path / "toy", tmp_path / "published")
     assert code != 0 and "such as tallies of" in errors
     assert (tmp_path / "published" / FILE_NAME).read_bytes() == first
-    tallies = read_tallies(tmp_path / "published" / FILE_NAME)
+    tallies = read_tallies(tmp_path / "published")
     jobs = {job.key: job.read_tallies() for job in list_jobs(toy_run)[0]}
     assert tallies.keys() == {key for key, found in jobs.items() if found}
     comparisons = read_comparisons(tmp_path / "published" / "comparisons.json")

@@ -33,7 +33,7 @@ from metaxlm.model.card import model_card
 from metaxlm.model.model_folder import WEIGHTS
 from metaxlm.progress import say
 from metaxlm.recipe import Recipe
-from metaxlm.run.jobs import PREDICTIONS, FinishedJob
+from metaxlm.run.jobs import PREDICTIONS, FinishedJob, JobKey
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.stage import Stage
 from metaxlm.run.task_plans import FEATURE_TASKS, PIVOT, name_tally, score_sums
@@ -274,6 +274,12 @@ def _list_layers(jobs: Sequence[FinishedJob]) -> list[int]:
         return []
     sets = [{int(name.rpartition("-")[2]) for name in job.read_tallies()} for job in jobs]
     return sorted(set.intersection(*sets))
+
+
+def list_tested(jobs: Sequence[FinishedJob]) -> set[tuple[JobKey, str]]:
+    """Return the tallies of finetuned jobs that tests use, by job and name."""
+    every = _group_answers(jobs).values()
+    return {(answer.job.key, answer.tally) for answers in every for answer in answers}
 
 
 def _group_answers(jobs: Sequence[FinishedJob]) -> dict[tuple[str, str], list[_Answers]]:

@@ -34,10 +34,10 @@ from metaxlm.run.jobs import FinishedJob
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.stage import Stage, list_changes
 from metaxlm.run.tallies import (
-    FILE_NAME,
     Tallies,
     collect_tallies,
     list_published_jobs,
+    list_tally_files,
     read_tallies,
     write_tallies,
 )
@@ -83,7 +83,7 @@ def publish(run_dir: Path, folder: Path, *, with_tallies: bool = False) -> None:
     """
     run = read_run(run_dir)
     _check_place(run.name, run_dir, folder)
-    earlier = _read_tallies(folder)
+    earlier = read_tallies(folder)
     tallies = collect_tallies(run_dir) if with_tallies or earlier else {}
     lost = _list_scored(folder) - _list_scored(run_dir)
     lost |= {f"tallies of {key.title}" for key in earlier.keys() - tallies.keys()}
@@ -100,7 +100,7 @@ def publish(run_dir: Path, folder: Path, *, with_tallies: bool = False) -> None:
         for notes in (run_dir / run_folder.DATA_NOTES, folder / run_folder.DATA_NOTES):
             _copy(notes, target / run_folder.DATA_NOTES)
         if with_tallies or earlier:
-            write_tallies(target / FILE_NAME, tallies)
+            write_tallies(target, tallies)
         write_report(target)
 
 
@@ -121,14 +121,12 @@ def publish_more(run_dir: Path, folder: Path, *, with_tallies: bool = False) -> 
         for source in (run_dir, folder):  # published files replace those of the run
             _copy_logs(source, target, [*addition.recipe["variants"]])
             _copy(source / run_folder.DATA_NOTES, target / run_folder.DATA_NOTES)
-        if with_tallies or (folder / FILE_NAME).is_file():
-            write_tallies(target / FILE_NAME, addition.tallies)
+        for path in (published := list_tally_files(folder)):
+            _copy(path, target / path.name)
+        if addition.tallies and (with_tallies or published):
+            write_tallies(target, addition.tallies)
         write_report(target)
     return addition
-
-
-def _read_tallies(folder: Path) -> Tallies:
-    return read_tallies(path) if (path := folder / FILE_NAME).is_file() else {}
 
 
 def _list_scored(folder: Path) -> set[str]:
@@ -182,7 +180,7 @@ class Addition:
     comparisons: dict[str, Facts]
     provenance: Facts
     recipe: Facts
-    tallies: Tallies
+    tallies: Tallies  # those that are not published
     num_added: int  # number of new jobs
     num_again: int  # number of jobs that both have; the published ones are kept
     num_changed: int  # number of those with other scores in the run
@@ -225,10 +223,10 @@ def add_run(published: Path, run_dir: Path) -> Addition:
     origins = set(map(_origin, jobs))
     rows = [*old, *(row for row in new if row.get("origin") in origins)]
     tests = _join_comparisons(_read_comparisons(published), _read_comparisons(run_dir), shown)
-    earlier = _read_tallies(published)
-    tallies = collect_tallies(run_dir) | earlier
+    earlier, collected = read_tallies(published), collect_tallies(run_dir)
+    tallies = {key: found for key, found in collected.items() if key not in earlier}
     if earlier:
-        measured = list_published_jobs(rows, [*first["cells"], *jobs], tallies)
+        measured = list_published_jobs(rows, [*first["cells"], *jobs], tallies | earlier)
         more = _redo_tests(measured, recipe["variants"], jobs)
         tests = _join_comparisons(tests, more, {(job.key.model, job.key.task) for job in measured})
     stages = _join_stages(first["stages"], second["stages"], run_dir)

@@ -1,11 +1,12 @@
-"""The tallies of all jobs of a run in one file, from which its tests over examples can be redone.
+"""The tallies of all jobs of a run, from which its tests over examples can be redone.
 
 A tally has a row of counts per test example: right or wrong, F1 and exact match, or the counts that
 an F1 is made of. It has no text, so that it can be published where predictions cannot.
 
-The file is an NPZ archive in an XZ file. Its arrays have the tallies of several jobs on the same
+A file is an NPZ archive in an XZ file. Its arrays have the tallies of several jobs on the same
 examples, [counts, examples, jobs]: most examples have equal counts in most jobs, which XZ then
-stores in a third of the space.
+stores in a third of the space. Jobs that are added later have a file of their own, so that a
+repository keeps each of them once.
 """
 
 import io
@@ -19,9 +20,11 @@ import numpy as np
 
 from metaxlm.analysis.results import ORIGIN_DIGITS, Row
 from metaxlm.analysis.stats import Floats
+from metaxlm.run.compare import list_tested
 from metaxlm.run.jobs import FinishedJob, JobKey, keep_current, list_jobs
 
 FILE_NAME = "tallies.npz.xz"
+_PATTERN = "tallies*.npz.xz"
 Tallies = dict[JobKey, dict[str, Floats]]
 
 
@@ -76,13 +79,25 @@ def list_published_jobs(
 
 
 def collect_tallies(run_dir: Path) -> Tallies:
-    """Return the tallies of the jobs whose scores a run shows."""
+    """Return the tallies of the jobs whose scores a run shows, of the files that tests use."""
     jobs, _ = keep_current(list_jobs(run_dir)[0])
-    return {job.key: found for job in jobs if (found := job.read_tallies())}
+    tested = list_tested(jobs)
+    tallies: Tallies = {}
+    for job in jobs:
+        is_finetuned = job.record["kind"] != "features"
+        for name, tally in job.read_tallies().items():
+            if not is_finetuned or (job.key, name) in tested:
+                tallies.setdefault(job.key, {})[name] = tally
+    return tallies
 
 
-def write_tallies(path: Path, tallies: Mapping[JobKey, Mapping[str, Floats]]) -> None:
-    """Write one compressed file; counts up to 255 take a byte before compression."""
+def list_tally_files(folder: Path) -> list[Path]:
+    """Return the files of tallies of a published run."""
+    return sorted(folder.glob(_PATTERN))
+
+
+def write_tallies(folder: Path, tallies: Mapping[JobKey, Mapping[str, Floats]]) -> None:
+    """Add one compressed file; counts up to 255 take a byte before compression."""
     groups: dict[tuple[str, str, tuple[int, ...]], dict[str, Floats]] = {}
     for key, by_name in sorted(tallies.items()):
         for name, tally in by_name.items():
@@ -93,13 +108,21 @@ def write_tallies(path: Path, tallies: Mapping[JobKey, Mapping[str, Floats]]) ->
         place = f"{number}/{task}/{name}"
         arrays[f"{place}/jobs"] = np.array(list(group))
         arrays[f"{place}/counts"] = _shrink(np.stack(list(group.values()), axis=-1)).swapaxes(0, 1)
-    with lzma.open(path, "wb") as file:
+    number = len(list_tally_files(folder))
+    name = FILE_NAME.replace(".", f"-{number + 1}.", 1) if number else FILE_NAME
+    with lzma.open(folder / name, "wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 
-def read_tallies(path: Path) -> Tallies:
+def read_tallies(folder: Path) -> Tallies:
     """Return all tallies of a published run, by job and `SPLIT-LANGUAGE` or `LANGUAGE-LAYER`."""
     tallies: Tallies = {}
+    for path in list_tally_files(folder):
+        _read_file(path, tallies)
+    return tallies
+
+
+def _read_file(path: Path, tallies: Tallies) -> None:
     with np.load(io.BytesIO(lzma.decompress(path.read_bytes())), allow_pickle=False) as arrays:
         for place in (name.removesuffix("/jobs") for name in arrays.files if "/jobs" in name):
             _, task, name = place.split("/")
@@ -109,7 +132,6 @@ def read_tallies(path: Path) -> Tallies:
                 source, _, seed = run.rpartition("-")
                 of_job = tallies.setdefault(JobKey(model, task, source, int(seed)), {})
                 of_job[name] = counts[..., number].astype(np.float64)
-    return tallies
 
 
 def _shrink(counts: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
