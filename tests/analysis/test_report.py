@@ -197,6 +197,17 @@ def test_the_barest_run_makes_a_page(tmp_path: Path) -> None:
     assert "mine scores 50.0 in the languages" in find_headline(read_run(tmp_path)).sentence
 
 
+def test_variants_without_a_second_pretraining_are_named(tmp_path: Path) -> None:
+    variants = {"xlm": {}, "xlm-2": {"seed": 2}, "metaxlm": {"initialize": "both"}}
+    (tmp_path / "recipe.yaml").write_text(json.dumps({"name": "test", "variants": variants}))
+    rows = [make_row(v, "tatoeba", "accuracy", "de", 0.5, layer=1) for v in ("xlm", "metaxlm")]
+    write_lines(tmp_path / "results.jsonl", rows)
+    assert "with one seed: XLM, MetaXLM. Their" in " ".join(list_limits(read_run(tmp_path)))
+    rows.append(make_row("xlm-2", "tatoeba", "accuracy", "de", 0.5, layer=1))
+    write_lines(tmp_path / "results.jsonl", rows)
+    assert "with one seed: MetaXLM. Their" in " ".join(list_limits(read_run(tmp_path)))
+
+
 def test_when_nothing_beats_the_baseline_that_is_the_headline(tmp_path: Path) -> None:
     rows = [
         make_row(variant, "tatoeba", "accuracy", "de", value, layer=1)

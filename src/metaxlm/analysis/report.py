@@ -34,6 +34,7 @@ from metaxlm.analysis.results import (
     TASKS,
     Row,
     display_name,
+    join_names,
     paused_collection,
 )
 from metaxlm.analysis.run_folder import Run, collect_examples, read_run
@@ -366,10 +367,12 @@ def list_limits(run: Run) -> list[str]:
                 f"With {smallest:,} test sentences, retrieval differences below about {margin:.0f} "
                 "points in a single language can be chance."
             )
-        if retrieval.num_seeds == 1:
+        several = [v for v in retrieval.variants if run.results.list_repetitions(v)]
+        alone = [v for v in retrieval.variants if v not in (*several, *run.results.repeated)]
+        if retrieval.num_seeds == 1 and alone:
             limits.append(
-                "Each variant was pretrained with one seed; the variance over seeds of pretraining "
-                "is not measured here."
+                f"Pretrained with one seed: {join_names(alone, ', ')}. Their variance over seeds "
+                "of pretraining is not measured here."
             )
         limits.append(
             "The best layer of each variant is chosen on the test sentences themselves, so its "
