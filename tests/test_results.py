@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from metaxlm.analysis.claims import make_primary_tests
 from metaxlm.analysis.paper import AVERAGED, MAIN_VARIANTS, TABLES, make_paper_table
-from metaxlm.analysis.results import load_results, read_rows
+from metaxlm.analysis.results import display_name, load_results, read_rows
+from metaxlm.analysis.run_folder import read_run
 from metaxlm.analysis.score_tables import summarize
 from metaxlm.analysis.scores import Results, Section
-from metaxlm.analysis.stats import COMPARISONS, read_comparisons
 from metaxlm.analysis.tables import format_cell, section_cell, seed_cell
 from metaxlm.files import read_json
 from metaxlm.recipe.recipe_file import load_recipe
@@ -34,6 +35,10 @@ ABLATIONS = {
 }  # fmt: skip
 TRAINED = load_recipe(ROOT / "recipes/twin/base.yaml").languages
 IDEAS = {"+Dict": "metaxlm+dict", "dict+use": "dict+use", "dict+switch": "dict+switch"}
+SECOND = {
+    "XLM": "xlm-2", "MetaXLM": "metaxlm-2", "+Dict": "metaxlm+dict-2", "dict+use": "dict+use-2",
+    "dict+use, switched words": "dict+use-2+switched-0.3",
+}  # fmt: skip
 SWITCHED = {
     "+Dict": "metaxlm+dict", "dict+use": "dict+use",
     "dict+use, switched words": "dict+use+switched-0.3",
@@ -51,8 +56,7 @@ read_scores = cache(lambda name: load_results(RESULTS / name))
 
 @cache
 def read_published(name: str) -> Results:
-    tests = read_comparisons(RESULTS / name / COMPARISONS)
-    return Results(read_scores(name), tests, text_languages=frozenset(TRAINED))
+    return read_run(RESULTS / name).results
 
 
 @cache
@@ -132,6 +136,7 @@ def find_others(name: str, variant: str, what: str) -> str:
         ("twin_minilm", "twin.md", "## With a ready English encoder", FOUR),
         ("second_minilm", "second.md", "## What came out", FOUR),
         ("third_minilm", "third.md", "## What came out", FOUR),
+        ("third_minilm", "third.md", "### Second pretrainings", SECOND),
         ("third_minilm", "third.md", "### Dictionaries used twice", SWITCHED),
         ("twin", "twin.md", "## Beyond the paper's +Dict", IDEAS),
     ],
@@ -174,7 +179,7 @@ def test_other_models(name: str, after: str, variants: dict[str, str]) -> None:
 
 def test_the_readmes_table() -> None:
     head, _, *rows = read_table(ROOT / "README.md", "## Results")
-    shown = (*SHOWN, SWITCHED["dict+use, switched words"])
+    shown = (*FIRST_THREE.values(), *list(SWITCHED.values())[1:])
     for (label, *numbers), variant in zip(rows, shown, strict=True):
         expected = [
             find_number(
@@ -183,6 +188,20 @@ def test_the_readmes_table() -> None:
             for column in head[1:]
         ]
         assert numbers == expected, label
+
+
+def test_the_announced_tests() -> None:
+    names = {"XLM": "xlm", "MetaXLM": "metaxlm", **SWITCHED}
+    _, _, *rows = read_table(RESULTS / "third.md", "### Announced tests")
+    table = make_primary_tests(read_published("third_minilm"))
+    assert table is not None
+    lines = table.groups[0].lines
+    found = [[line.label, *(cell.text for cell in line.cells)] for line in lines]
+    for row, (label, value, half, p_value, _, pretrainings) in zip(rows, found, strict=True):
+        first, second = (display_name(names[part]) for part in row[0].split(" − "))
+        assert label == f"{first} − {second}"
+        probability = p_value.removeprefix("p ").removeprefix("= ")
+        assert row[1:] == [value, f"± {half}", probability, pretrainings], label
 
 
 @pytest.mark.parametrize(
