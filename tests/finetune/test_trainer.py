@@ -470,24 +470,18 @@ def write_german(folder: Path, splits: dict[str, int]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("weight_decay", [0.0, 1e-30], ids=["used rows", "all rows"])
-def test_switched_words_teach_another_language(
-    make_encoder: MakeEncoder, tmp_path: Path, weight_decay: float
-) -> None:
+def test_switched_words_teach_another_language(make_encoder: MakeEncoder, tmp_path: Path) -> None:
     """Only words of the dictionary decide the label, so German is learned by switching alone."""
     learn = Setting(
         make_encoder(make_tokenizer("words"), scale=3.0), write_german(tmp_path, SPLITS)
     )
-    settings = replace(FAST, weight_decay=weight_decay)
-    switched = learn("xnli", settings=settings, switching=make_switching("words", 0.5))
+    switched = learn("xnli", settings=FAST, switching=make_switching("words", 0.5))
     english, german = (switched.find(language).values["accuracy"] for language in ("en", "de"))
     assert english > 0.9
     assert german > 0.9
-    if weight_decay:
-        return
-    plain = learn("xnli", settings=settings)
+    plain = learn("xnli", settings=FAST)
     assert plain.find("de").values["accuracy"] < 0.6
-    again = learn("xnli", settings=settings, switching=make_switching("words", 0.5))
+    again = learn("xnli", settings=FAST, switching=make_switching("words", 0.5))
     assert again.epochs == switched.epochs
     assert again.values() == switched.values()
 
