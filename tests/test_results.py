@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from metaxlm.analysis.claims import make_primary_tests
+from metaxlm.analysis.claims import PRIMARY, make_primary_tests
+from metaxlm.analysis.contrast import (
+    Measure,
+    average_measures,
+    contrast_strata,
+    write_points,
+)
 from metaxlm.analysis.paper import AVERAGED, MAIN_VARIANTS, TABLES, make_paper_table
 from metaxlm.analysis.results import display_name, load_results, read_rows
 from metaxlm.analysis.run_folder import read_run
@@ -202,6 +208,49 @@ def test_the_announced_tests() -> None:
         assert label == f"{first} − {second}"
         probability = p_value.removeprefix("p ").removeprefix("= ")
         assert row[1:] == [value, f"± {half}", probability, pretrainings], label
+
+
+def test_differences_of_single_pretrainings() -> None:
+    alone = replace(read_published("third_minilm"), repeated={})
+    text = (RESULTS / "third.md").read_text(encoding="utf-8")
+
+    def subtract(first: str, second: str) -> str:
+        return write_points(contrast_strata(alone, first, second)[0].value)
+
+    assert (
+        "alone the differences are {}, {}, {}, {} and {},".format(
+            *(subtract(*pair) for pair in PRIMARY)
+        )
+        in text
+    )
+    gains = subtract("metaxlm-2", "xlm-2"), subtract("metaxlm+dict-2", "metaxlm-2")
+    assert (
+        "MetaXLM is {} points above XLM here, and +Dict {} above MetaXLM.".format(
+            *(gain.removeprefix("+") for gain in gains)
+        )
+        in text
+    )
+
+
+def test_averages_without_paws_x() -> None:
+    results = read_published("third_minilm")
+    measures = {t: Measure(t, metrics=results.info(t).metrics) for t in AVERAGED if t != "pawsx"}
+
+    def average(variant: str) -> float:
+        means = average_measures(results, [variant], [*measures.values()])[variant][1]
+        return 100 * statistics.fmean(
+            statistics.fmean(statistics.fmean(s.values()) for s in one.values()) for one in means
+        )
+
+    text = (RESULTS / "third.md").read_text(encoding="utf-8")
+    names = ("dict+use-2", "dict+use-2+switched-0.3", "dict+use", "dict+use+switched-0.3")
+    second, its, first, other = map(average, names)
+    gains = second - average("metaxlm+dict-2"), first - average("metaxlm+dict")
+    assert (
+        f"six other tasks dict+use has {second:.1f} here, {gains[0]:.1f} above +Dict, and {its:.1f}"
+        f" with switched words (first pretraining: {first:.1f}, {gains[1]:.1f} above, and "
+        f"{other:.1f})"
+    ) in text
 
 
 @pytest.mark.parametrize(

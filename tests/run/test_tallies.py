@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.commands import Command
 
 from metaxlm.analysis.stats import compare_pairs, find_comparison, read_comparisons
+from metaxlm.errors import MetaXLMError
 from metaxlm.run.compare import LAYER_RESAMPLES
 from metaxlm.run.jobs import JobKey, list_jobs
 from metaxlm.run.tallies import FILE_NAME, read_tallies, write_tallies
@@ -30,6 +32,17 @@ def test_counts_and_fractions_come_back(tmp_path: Path, dtype: type) -> None:
         for name, tally in tallies.items():
             np.testing.assert_array_equal(again[key][name], tally)
             assert again[key][name].dtype == np.float64
+
+
+@pytest.mark.parametrize("content", ["cut", lzma.compress(b"text"), lzma.compress(b"PK\x03\x04")])
+def test_a_damaged_file_is_named(tmp_path: Path, content: bytes | str) -> None:
+    found = {JobKey("xlm", "xnli", "en", 0): {"test-de": np.array([[1.0, 0]])}}
+    write_tallies(tmp_path, found)
+    write_tallies(tmp_path, found)
+    path = tmp_path / "tallies-2.npz.xz"
+    path.write_bytes(path.read_bytes()[:-20] if isinstance(content, str) else content)
+    with pytest.raises(MetaXLMError, match=r"tallies-2\.npz\.xz: cannot be read .*; restore it"):
+        read_tallies(tmp_path)
 
 
 def test_a_published_test_can_be_redone(metaxlm: Command, toy_run: Path, tmp_path: Path) -> None:

@@ -15,11 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from metaxlm.analysis.results import ORIGIN_DIGITS, Row
 from metaxlm.analysis.stats import Floats
+from metaxlm.reading import reading
 from metaxlm.run.compare import list_tested
 from metaxlm.run.jobs import FinishedJob, JobKey, keep_current, list_jobs
 
@@ -84,9 +86,8 @@ def collect_tallies(run_dir: Path) -> Tallies:
     tested = list_tested(jobs)
     tallies: Tallies = {}
     for job in jobs:
-        is_finetuned = job.record["kind"] != "features"
         for name, tally in job.read_tallies().items():
-            if not is_finetuned or (job.key, name) in tested:
+            if job.record["kind"] == "features" or (job.key, name) in tested:
                 tallies.setdefault(job.key, {})[name] = tally
     return tallies
 
@@ -118,7 +119,8 @@ def read_tallies(folder: Path) -> Tallies:
     """Return all tallies of a published run, by job and `SPLIT-LANGUAGE` or `LANGUAGE-LAYER`."""
     tallies: Tallies = {}
     for path in list_tally_files(folder):
-        _read_file(path, tallies)
+        with reading(path, ValueError, KeyError, BadZipFile):
+            _read_file(path, tallies)
     return tallies
 
 
